@@ -1,0 +1,10 @@
+"""EDAGym: Gymnasium environments for physical chip and device design.
+
+Importing `edagym` registers every environment id. It is cheap: neither KLayout nor torch is loaded.
+"""
+
+from edagym.registry import register_all
+
+__version__ = "0.1.0"
+
+register_all()

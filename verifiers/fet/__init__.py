@@ -1,0 +1,1 @@
+"""The FET verifier: design rules, structure, input preservation, and strict device and netlist checks."""
