@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import klayout.db as kdb
 import numpy as np
+from scipy import ndimage
 
 from edagym.task_assets.fet.grid import IntRing, to_dbu
 
@@ -35,13 +36,13 @@ def outline(
         [c, c + 1] x [-(r + 1), -r] pixels, so that the outline looks as the image does. None if smoothing
         leaves nothing of at least four vertices.
     """
-    merged = _region(pixels).merged()
-    hull = kdb.Region()
-    # Pieces that touch at a pixel corner come apart here; the largest one is the flake.
-    body = max(merged.each(), key=lambda p: p.area(), default=None)
+    # Masks leave an unlabelled seam of one pixel between the fragments of a flake, bridged at a few corners only;
+    # closing by one pixel seals it. Without that, minimum coherence below would cut the flake into its fragments.
+    sealed = ndimage.binary_closing(np.pad(pixels, 2), structure=np.ones((3, 3), dtype=bool))[2:-2, 2:-2]
+    body = max(_region(sealed).merged().each(), key=lambda p: p.area(), default=None)
     if body is None:
         return None
-    hull.insert(kdb.Polygon(list(body.each_point_hull())))
+    hull = kdb.Region(kdb.Polygon(list(body.each_point_hull())))
     for tolerance in hull_smoothing_um:
         hull = _largest(hull.smoothed(to_dbu(tolerance)))
     if hull.is_empty():
