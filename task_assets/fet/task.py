@@ -259,8 +259,8 @@ class FETTask:
                         {
                             "name": r.name,
                             "material": r.material,
-                            "hull": [list(p) for p in r.hull],
-                            "holes": [[list(p) for p in ring] for ring in r.holes],
+                            "hull": [[float(x), float(y)] for x, y in r.hull],
+                            "holes": [[[float(x), float(y)] for x, y in ring] for ring in r.holes],
                         }
                         for r in self.regions
                     ],
