@@ -2,5 +2,6 @@
 
 from edagym.task_assets.fet.contours.flake_model import procedural_contour
 from edagym.task_assets.fet.contours.library import TIERS, Contour, load_library, tier_of
+from edagym.task_assets.fet.contours.report import ContourReport, generate_contours
 
-__all__ = ["TIERS", "Contour", "load_library", "procedural_contour", "tier_of"]
+__all__ = ["TIERS", "Contour", "ContourReport", "generate_contours", "load_library", "procedural_contour", "tier_of"]

@@ -5,7 +5,7 @@ uneven illumination drops out; (2) contrast is the relative deviation of each ch
 noise-based threshold form components, split into darker and brighter parts where both are sizeable (a thin flake on a
 thick crystal); (4) each component is cut again at 45 % of its own contrast, which moves its outline from the foot of
 the blurred edge to the edge; (5) the outline is smoothed as a mask's and once more by 0.75 um; (6) doubtful
-outlines are dropped by the rules of `Quality.reject`.
+outlines are dropped by the rules of `doubt`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ import numpy as np
 from scipy import ndimage
 
 from edagym.errors import TaskError
-from edagym.task_assets.fet.contours.pipeline import MIN_EXTENT_PX, MIN_PIXELS, Component, components, open_image
+from edagym.task_assets.fet.contours.library import Contour
+from edagym.task_assets.fet.contours.pipeline import (
+    MIN_EXTENT_PX,
+    MIN_PIXELS,
+    Component,
+    components,
+    contour_of,
+    open_image,
+)
+from edagym.task_assets.fet.contours.smoothing import HULL_SMOOTHING_UM
 
 EXTRA_SMOOTHING_UM = 0.75
 """Third outline pass: a thresholded photograph has noisier edges than a drawn mask."""
@@ -34,6 +43,25 @@ _NOISE_STEP = 0.012
 _PAD = 8
 _DISC2 = np.hypot(*np.mgrid[-2:3, -2:3]) <= 2.3
 _DISC3 = np.hypot(*np.mgrid[-3:4, -3:4]) <= 3.2
+
+
+def micrograph_contour(segment: Segment, path: Path, key: str) -> Contour | None:
+    """Return the smoothed contour of a segment with its measures in the provenance, or None without an outline."""
+    quality = segment.quality
+    return contour_of(
+        segment.component,
+        path,
+        key,
+        "micrograph",
+        {
+            "method": "colour contrast",
+            "thick": quality.thick,
+            "contrast_rgb": list(quality.contrast_rgb),
+            "sharpness": quality.sharpness,
+            "free_rim": quality.free_rim,
+        },
+        (*HULL_SMOOTHING_UM, EXTRA_SMOOTHING_UM),
+    )
 
 
 def read_micrograph(path: Path) -> np.ndarray:
@@ -86,9 +114,10 @@ class Quality:
             contrast.
         edge_step: Median contrast step from 2 px inside to 3 px outside the outline, over the component's contrast.
         free_rim: Share of the surroundings (3 to 5 px outside) that is background.
+        weak_edge: Share of the outline across which that step is under a fifth of the component's contrast.
         sharpness: Median over the outline of the steepest contrast slope within 2 px, over the component's contrast,
             per px: low for blurred dirt.
-        second_piece: Second largest piece over the largest one when necks under 8 px are cut: 0 for one crystal, high
+        second_piece: Second largest piece over the largest one when necks under 6 px are cut: 0 for one crystal, high
             for crystals that merely touch.
         solid_share: Share of the pixels that survives an opening by 3 px.
         n_holes: Holes that show background.
@@ -97,6 +126,7 @@ class Quality:
     contrast_rgb: tuple[float, float, float]
     texture: float
     edge_step: float
+    weak_edge: float
     sharpness: float
     free_rim: float
     second_piece: float
@@ -110,6 +140,44 @@ class Quality:
         Every flake that the masks label (one to some ten layers) is darker than its substrate in both channels.
         """
         return self.contrast_rgb[0] + self.contrast_rgb[1] > 0.0
+
+
+# Rules that drop doubtful outlines. The limits were set on the 29 micrographs of the project's real data, by looking at
+# contact sheets sorted by each measure; they separate kinds of picture, not single contours.
+MAX_TEXTURE = 0.045
+EDGE_STEP = (0.25, 1.3)
+MAX_WEAK_EDGE = 0.22
+MIN_SHARPNESS = 0.26
+MIN_FREE_RIM = 0.25
+MAX_SECOND_PIECE = 0.25
+MIN_SOLID_SHARE = 0.85
+MAX_VERTICES = 30
+OPAQUE = -0.80
+
+
+def doubt(quality: Quality, contour: Contour) -> str | None:
+    """Return the first rule that a micrograph contour breaks, or None for a good one.
+
+    ``cluster``: several pieces joined by necks under 6 px (1.8 um), more than one hole, over 30 vertices after smoothing
+    (ragged heaps of splinters), or over a sixth of the pixels in filaments. ``residue``: textured or opaque (black in
+    all channels), as tape glue and dirt are. ``blurred``: no sharp edge, or no clear step across the outline as a whole
+    or over more than a fifth of it.
+    ``crowded``: under a quarter of the surroundings is bare substrate, so that the outline is mostly an inner step of
+    a larger object.
+    """
+    if quality.second_piece > MAX_SECOND_PIECE or quality.n_holes > 1 or quality.solid_share < MIN_SOLID_SHARE:
+        return "cluster"
+    if contour.n_vertices > MAX_VERTICES:
+        return "cluster"
+    if quality.texture > MAX_TEXTURE or max(quality.contrast_rgb) < OPAQUE:
+        return "residue"
+    if quality.sharpness < MIN_SHARPNESS or quality.weak_edge > MAX_WEAK_EDGE:
+        return "blurred"
+    if not EDGE_STEP[0] <= quality.edge_step <= EDGE_STEP[1]:
+        return "blurred"
+    if quality.free_rim < MIN_FREE_RIM:
+        return "crowded"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +282,14 @@ def _measure(c: np.ndarray, strength: np.ndarray, piece: Component) -> Quality:
     ring = (outside > 2.6) & (outside <= 5.0)
     slope = ndimage.maximum_filter(np.hypot(*np.gradient(along)), footprint=_DISC2)
     solid = ndimage.binary_opening(filled, structure=_DISC3)
-    cores, n = ndimage.label(inside > 4.0)
+    cores, n = ndimage.label(inside > 3.0)
     sizes = sorted((float((cores == k).sum()) for k in range(1, n + 1)), reverse=True)
     holes, n_holes = ndimage.label(filled & ~pixels)
     return Quality(
         contrast_rgb=tuple(round(float(v), 3) for v in own),  # type: ignore[arg-type]
         texture=round(texture, 4),
         edge_step=round(float(np.median(jumps)), 3) if jumps.size else 0.0,
+        weak_edge=round(float((jumps < 0.2).mean()), 3) if jumps.size else 1.0,
         sharpness=round(float(np.median(slope[(inside > 0.0) & (inside <= 1.0)])), 3),
         free_rim=round(float((strength[rows, cols][ring] < 1.5 * MIN_CONTRAST).mean()), 3),
         second_piece=round(sizes[1] / sizes[0], 3) if len(sizes) > 1 else 0.0,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from scipy import ndimage
+from shapely import Polygon
+from shapely.affinity import translate
 
 from edagym.errors import TaskError
 from edagym.task_assets.fet.contours.library import Contour, normalized
-from edagym.task_assets.fet.contours.smoothing import HULL_SMOOTHING_UM, PIXEL_DBU, outline
+from edagym.task_assets.fet.contours.smoothing import HULL_SMOOTHING_UM, PIXEL_DBU, SCALE_UM, outline
 
 MIN_PIXELS = 300
 MIN_EXTENT_PX = 60
@@ -83,15 +87,37 @@ def open_image(path: Path) -> Image.Image:
         raise TaskError(f"cannot read image {path.name}: {e}", field="path") from e
 
 
-def image_key(path: Path) -> str:
-    """Return ``"<set>/<first group of the file id>"``, e.g. ``"GrapheneH/45ce9af7"``."""
-    return f"{path.parent.name}/{path.stem.split('-')[0]}"
+def image_keys(paths: Iterable[Path]) -> dict[tuple[str, str], str]:
+    """Return a short unique key per (set, file stem), e.g. ``"GrapheneH/45ce9af7"``.
+
+    Keys use the first group of a file's id; where two files of a set share it, both keep their full stem.
+    """
+    files = {(path.parent.name, path.stem) for path in paths}
+    short = Counter((folder, stem.split("-")[0]) for folder, stem in files)
+    return {
+        (folder, stem): f"{folder}/{head if short[folder, (head := stem.split('-')[0])] == 1 else stem}"
+        for folder, stem in files
+    }
 
 
 def contour_of(
-    component: Component, path: Path, source: str, provenance: dict, smoothing: tuple[float, ...]
+    component: Component,
+    path: Path,
+    key: str,
+    source: str,
+    provenance: Mapping[str, Any],
+    smoothing: tuple[float, ...] = HULL_SMOOTHING_UM,
 ) -> Contour | None:
-    """Return the contour of a component (None if no outline is left), with the provenance that all sources share."""
+    """Return the contour of a component, or None if smoothing leaves no outline.
+
+    Args:
+        component: The component.
+        path: The image file it comes from; its folder is the set.
+        key: Short image key of `image_keys`.
+        source: ``"mask"`` or ``"micrograph"``.
+        provenance: What is recorded besides the fields that all real contours have.
+        smoothing: Tolerances of the outline passes, um.
+    """
     rings = outline(component.pixels, smoothing)
     if rings is None:
         return None
@@ -99,7 +125,7 @@ def contour_of(
     y0 = component.rows.start - min(y for _, y in rings[0]) / PIXEL_DBU
     hull, holes = normalized(*rings)
     return Contour(
-        id=f"{source}:{image_key(path)}:{component.label}",
+        id=f"{source}:{key}:{component.label}",
         hull=hull,
         holes=holes,
         source=source,
@@ -115,17 +141,7 @@ def contour_of(
     )
 
 
-def mask_contours(path: Path) -> tuple[list[Contour], list[Component]]:
-    """Return the contours of one mask file, in raster order, and all its components.
-
-    Kept are components that pass the paper's filter and whose outline is at most 800 um2 with at least four vertices.
-    """
-    found = list(components(read_mask(path)))
-    contours = []
-    for component in found:
-        if not component.kept:
-            continue
-        contour = contour_of(component, path, "mask", {"method": "mask", "thick": False}, HULL_SMOOTHING_UM)
-        if contour is not None and contour.outer_area_um2 <= MAX_AREA_UM2:
-            contours.append(contour)
-    return contours, found
+def placed(contour: Contour) -> Polygon:
+    """Return a real contour as a polygon in its image's frame: um, x to the right, y up from the first row."""
+    x0, y0 = contour.provenance["origin_px"]
+    return translate(Polygon(contour.hull, contour.holes), x0 * SCALE_UM, -y0 * SCALE_UM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -50,13 +50,34 @@ def tile(contour: Contour, image: np.ndarray, note: str = "") -> Image.Image:
     return out
 
 
-def pages(tiles: Sequence[Image.Image]) -> Iterator[Image.Image]:
-    """Yield pages of 8 x 6 tiles."""
-    per_page = _COLUMNS * _ROWS
-    for start in range(0, len(tiles), per_page):
-        batch = tiles[start : start + per_page]
-        rows = -(-len(batch) // _COLUMNS)
+class SheetWriter:
+    """Writes tiles to numbered pages ``<stem>-1.png``, ... of 8 x 6; only one page is held in memory.
+
+    Args:
+        folder: An existing folder.
+        stem: File name stem.
+    """
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self._folder, self._stem = folder, stem
+        self._tiles: list[Image.Image] = []
+        self.paths: list[Path] = []
+
+    def add(self, picture: Image.Image) -> None:
+        """Add one tile."""
+        self._tiles.append(picture)
+        if len(self._tiles) == _COLUMNS * _ROWS:
+            self.close()
+
+    def close(self) -> None:
+        """Write the tiles that are not written yet."""
+        if not self._tiles:
+            return
+        rows = -(-len(self._tiles) // _COLUMNS)
         page = Image.new("RGB", (_COLUMNS * (_TILE + 4), rows * (_TILE + _CAPTION + 4)), (230, 230, 230))
-        for k, picture in enumerate(batch):
+        for k, picture in enumerate(self._tiles):
             page.paste(picture, ((k % _COLUMNS) * (_TILE + 4) + 2, (k // _COLUMNS) * (_TILE + _CAPTION + 4) + 2))
-        yield page
+        path = self._folder / f"{self._stem}-{len(self.paths) + 1}.png"
+        page.save(path)
+        self.paths.append(path)
+        self._tiles.clear()
