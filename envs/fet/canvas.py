@@ -20,7 +20,10 @@ FONT_FAMILY = "DejaVu Sans, Helvetica, Arial, sans-serif"
 
 
 class Canvas(Protocol):
-    """What a picture is drawn on."""
+    """What a picture is drawn on: `width` x `height` pixels."""
+
+    width: int
+    height: int
 
     def polygons(self, polygons: Iterable[Rings], color: str, alpha: float = 1.0, outline: float = 0.0) -> None:
         """Fill polygons; each is an outer ring followed by its holes. `outline`: stroke width in pixels."""

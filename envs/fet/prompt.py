@@ -62,6 +62,8 @@ def render_task_text(view: TaskView) -> str:
     """
     several = len({r.material for r in view.regions}) > 1
     lines = [
+        "Draw field-effect transistors on fixed flakes of two-dimensional material. Coordinates are in um, on a 0.001 um "
+        "grid; y points up.",
         f"Objective: {view.objective}",
         f"Architecture: {_ARCHITECTURE[view.architecture]}",
     ]
@@ -81,6 +83,8 @@ def render_task_text(view: TaskView) -> str:
     lines.append("Design order, bottom to top (@ = fixed): " + ", ".join(view.design_order))
     lines.append("Rules:")
     lines.extend(f"- {text}" for text in _rule_lines(view.drc_rules))
+    lines.append("- every editable layer of the design order holds at least one shape")
+    lines.append("- shapes on read-only layers stay as they are")
     return "\n".join(lines) + "\n"
 
 
@@ -98,13 +102,7 @@ def render_prompt(view: TaskView, scaffold: Scaffold = "C0") -> str:
     """
     if scaffold not in SCAFFOLDS:
         raise ValueError(f"scaffold must be one of {SCAFFOLDS}, got {scaffold!r}")
-    parts = [
-        "You draw field-effect transistors on fixed flakes of two-dimensional material. Coordinates are in "
-        "micrometres, on a 0.001 um grid; y points up.\n",
-        render_task_text(view),
-        _definition(view),
-        _constraints(view),
-    ]
+    parts = [render_task_text(view), _definition(view), _constraints(view)]
     if scaffold == "C1":
         parts.append(_spine_section(view))
     if scaffold == "C2":
@@ -203,7 +201,6 @@ def _definition(view: TaskView) -> str:
         lines.append(f"Vias lie inside {contacts}, away from the gates.")
     if view.layers_of("via") and view.layers_of("pad cover"):
         lines.append("Each via lies under a pad cover.")
-    lines.append("Every editable layer of the design order must hold a shape.")
     return " ".join(lines) + "\n"
 
 

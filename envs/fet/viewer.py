@@ -202,7 +202,7 @@ def _draw(canvas: Canvas, view: TaskView, layout: FETLayout, verdict: Verdict | 
     styles = layer_styles(view)
     failed = _shown(verdict)
     small = 13 if titled else 11
-    legend = _legend_rows(styles, view, layout, width - 2 * _MARGIN, small) if titled or width >= 256 else []
+    legend = _legend_rows(styles, width - 2 * _MARGIN, small) if titled or width >= 256 else []
     listed = _list_lines(failed)
     line = small + 6
     top = 52 if titled else 6
@@ -214,7 +214,7 @@ def _draw(canvas: Canvas, view: TaskView, layout: FETLayout, verdict: Verdict | 
     if titled:
         canvas.text((_MARGIN, 22), f"{view.id} · {view.architecture.replace('_', '-')}", 16)
         canvas.text((_MARGIN, 41), _shorten(view.objective, width - 2 * _MARGIN, 13), 13, "#555555")
-    _draw_layers(canvas, frame, view, layout, styles)
+    draw_layers(canvas, frame, view, layout)
     if titled:
         _label_regions(canvas, frame, view)
     _mark(canvas, frame, failed)
@@ -234,20 +234,20 @@ def _draw(canvas: Canvas, view: TaskView, layout: FETLayout, verdict: Verdict | 
         y += line
 
 
-def _draw_layers(canvas: Canvas, frame: Frame, view: TaskView, layout: FETLayout, styles: dict[str, Style]) -> None:
-    contours = {name: [r for r in view.regions if r.material == name] for name in styles}
+def draw_layers(canvas: Canvas, frame: Frame, view: TaskView, layout: FETLayout, outline: float = 1.0) -> None:
+    """Draw all layers of a layout, bottom first, and the contours of the task's flakes over them."""
+    styles = layer_styles(view)
     for name, style in styles.items():
         polygons = [
             [frame.ring((p.x, p.y) for p in poly.each_point_hull())]
             + [frame.ring((p.x, p.y) for p in poly.each_point_hole(i)) for i in range(poly.holes())]
             for poly in layout.region(name).each()
         ]
-        editable = view.layer(name).editable
-        canvas.polygons(polygons, style.color, style.alpha, outline=1.0 if editable else 0.0)
+        canvas.polygons(polygons, style.color, style.alpha, outline=outline if view.layer(name).editable else 0.0)
     # Contours last, so that a flake's edge shows through metal that covers it.
-    for name, regions in contours.items():
-        rings = [frame.ring(ring) for region in regions for ring in region_rings(region)]
-        canvas.outlines(rings, _darker(styles[name].color), 1.5)
+    for region in view.regions:
+        rings = [frame.ring(ring) for ring in region_rings(region)]
+        canvas.outlines(rings, _darker(styles[region.material].color), 1.5 * outline)
 
 
 def _label_regions(canvas: Canvas, frame: Frame, view: TaskView) -> None:
@@ -291,9 +291,7 @@ def _legend_label(name: str, style: Style) -> str:
     return name if style.note == name else f"{name} ({style.note})"
 
 
-def _legend_rows(
-    styles: dict[str, Style], view: TaskView, layout: FETLayout, width: float, size: float
-) -> list[list[tuple[float, str]]]:
+def _legend_rows(styles: dict[str, Style], width: float, size: float) -> list[list[tuple[float, str]]]:
     """Return rows of (pixel x, layer name), wrapped to `width`."""
     rows: list[list[tuple[float, str]]] = [[]]
     x = float(_MARGIN)
@@ -326,7 +324,7 @@ def _default_size(view: TaskView, layout: FETLayout, verdict: Verdict | None) ->
     left, bottom, right, top = _bounds(view, layout)
     inner = width - 2 * _MARGIN
     plot = min(max(inner * (top - bottom) / (right - left), 220), 760)
-    rows = len(_legend_rows(layer_styles(view), view, layout, inner, 13)) + len(_list_lines(_shown(verdict)))
+    rows = len(_legend_rows(layer_styles(view), inner, 13)) + len(_list_lines(_shown(verdict)))
     return width, int(52 + plot + 30 + rows * 19 + 18)
 
 
