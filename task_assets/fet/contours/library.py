@@ -154,7 +154,7 @@ def normalized(hull: IntRing, holes: Iterable[IntRing]) -> tuple[Ring, tuple[Rin
 
 
 def contours_to_json(contours: Iterable[Contour]) -> str:
-    """Return the library file's text: one contour a line, fixed formatting, so that equal libraries have equal bytes."""
+    """Return the library file's text: one contour a line, so that equal libraries have equal bytes."""
     lines = (json.dumps(c.to_dict(), separators=(",", ":"), ensure_ascii=False) for c in contours)
     head = f'{{"schema_version":{SCHEMA_VERSION},"unit":"nm","y_axis":"up","contours":[\n'
     return head + ",\n".join(lines) + "\n]}\n"

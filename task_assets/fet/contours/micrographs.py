@@ -142,7 +142,7 @@ class Quality:
         return self.contrast_rgb[0] + self.contrast_rgb[1] > 0.0
 
 
-# Rules that drop doubtful outlines. The limits were set on the 29 micrographs of the project's real data, by looking at
+# Rules that drop doubtful outlines. The limits were set on the 31 micrographs of the project's real data, by looking at
 # contact sheets sorted by each measure; they separate kinds of picture, not single contours.
 MAX_TEXTURE = 0.045
 EDGE_STEP = (0.25, 1.3)
@@ -158,7 +158,7 @@ OPAQUE = -0.80
 def doubt(quality: Quality, contour: Contour) -> str | None:
     """Return the first rule that a micrograph contour breaks, or None for a good one.
 
-    ``cluster``: several pieces joined by necks under 6 px (1.8 um), more than one hole, over 30 vertices after smoothing
+    ``cluster``: several pieces joined by necks under 6 px (1.8 um), more than one hole, over 30 vertices in the end
     (ragged heaps of splinters), or over a sixth of the pixels in filaments. ``residue``: textured or opaque (black in
     all channels), as tape glue and dirt are. ``blurred``: no sharp edge, or no clear step across the outline as a whole
     or over more than a fifth of it.
@@ -284,7 +284,7 @@ def _measure(c: np.ndarray, strength: np.ndarray, piece: Component) -> Quality:
     solid = ndimage.binary_opening(filled, structure=_DISC3)
     cores, n = ndimage.label(inside > 3.0)
     sizes = sorted((float((cores == k).sum()) for k in range(1, n + 1)), reverse=True)
-    holes, n_holes = ndimage.label(filled & ~pixels)
+    _, n_holes = ndimage.label(filled & ~pixels)
     return Quality(
         contrast_rgb=tuple(round(float(v), 3) for v in own),  # type: ignore[arg-type]
         texture=round(texture, 4),
