@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -27,7 +27,7 @@ def _in_suite(entry: ManifestEntry, suite: str) -> bool:
     return entry.holes if suite == "FET-Holes" else entry.level == suite.removeprefix("FET-")
 
 
-@lru_cache(maxsize=None)
+@cache
 def task_ids(suite: str = "FET-All") -> tuple[str, ...]:
     """Return the task ids of a suite, in level and case order.
 
@@ -42,7 +42,7 @@ def task_ids(suite: str = "FET-All") -> tuple[str, ...]:
     return tuple(e.id for e in load_manifest().entries if _in_suite(e, suite))
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_task(task_id: str) -> FETTask:
     """Return a task of the suite, read once per process.
 
@@ -56,7 +56,7 @@ def load_task(task_id: str) -> FETTask:
     return FETTask.from_json(path.read_text(encoding="utf-8"), f"{task_id}.json")
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_reference(task_id: str) -> dict[str, Any]:
     """Return the recorded reference of a task, read once per process; treat it as read-only.
 
