@@ -36,8 +36,8 @@ SMALL_EXTENT_UM = 8.0
 
 _MEDIAN_AREA_UM2 = 150.6
 _LOG_AREA_SIGMA = 0.72
-_MEDIAN_VERTICES = {"G1": 8.0, "G2": 11.0, "G3": 15.5}
-_LOG_VERTICES_SIGMA = 0.34
+_MEDIAN_VERTICES = {"G1": 8.0, "G2": 10.8, "G3": 15.0}
+_LOG_VERTICES_SIGMA = 0.42
 _DRAFTS_PER_AREA = 40
 _MAX_DRAFTS = 400
 
@@ -382,12 +382,16 @@ def _snapped(body: Polygon) -> IntRing:
 
 
 def _device_sized(body: Polygon) -> bool:
-    """Whether the flake stays in one piece and keeps a body when 0.4 um (small flakes: less) are peeled off its rim.
+    """Whether the flake stays in one piece and keeps a body when its rim is peeled off by 0.4 um (small flakes: less).
 
-    Necks under 0.8 um leave no room for a device and, in real flakes, are where a sheet comes apart.
+    Necks under 0.8 um leave no room for a device and, in real flakes, are where a sheet comes apart. The half-way peel
+    catches a thin-necked appendage that the full one would consume.
     """
-    core = body.buffer(-min(0.4, 0.055 * math.sqrt(body.area)), join_style="mitre")
-    return isinstance(core, Polygon) and core.area > 0.25 * body.area
+    depth = min(0.4, 0.055 * math.sqrt(body.area))
+    core = body.buffer(-depth, join_style="mitre")
+    if not isinstance(core, Polygon) or core.area <= 0.25 * body.area:
+        return False
+    return isinstance(body.buffer(-0.5 * depth, join_style="mitre"), Polygon)
 
 
 # -- holes ---------------------------------------------------------------------------------------------------------
