@@ -7,7 +7,7 @@ stores them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class FETLayout:
 
     __slots__ = ("_cache", "_shapes", "layers")
 
-    def __init__(self, layers: tuple[LayerSpec, ...], shapes: dict[str, Iterable[IntRing]] | None = None) -> None:
+    def __init__(self, layers: tuple[LayerSpec, ...], shapes: Mapping[str, Iterable[IntRing]] | None = None) -> None:
         self.layers = layers
         given = shapes or {}
         self._shapes: dict[str, tuple[IntRing, ...]] = {s.name: tuple(given.get(s.name, ())) for s in layers}
