@@ -60,7 +60,7 @@ def make_gallery(
     for level in levels or LEVELS:
         ids = task_ids(f"FET-{level}")
         tasks = [load_task(task_id) for task_id in progress(ids)]
-        layouts = [_reference_layout(task) for task in tasks] if references else None
+        layouts = [reference_layout(task) for task in tasks] if references else None
         title = f"Level {level[1:]} ({len(tasks)} tasks)"
         written += write_page(out / level, title, tasks, layouts)
     return written
@@ -101,7 +101,7 @@ def panel_labels(task: FETTask) -> tuple[str, str]:
     return task.id.replace("case_", "case "), " · ".join(parts)
 
 
-def _reference_layout(task: FETTask) -> FETLayout:
+def reference_layout(task: FETTask) -> FETLayout:
     from edagym.envs.fet.interpreter import apply_edit
     from edagym.spaces.edits import edit_from_json
     from edagym.task_assets.fet.suite import load_reference
@@ -142,17 +142,18 @@ def _draw_panel(canvas: Canvas, x: float, y: float, task: FETTask, layout: FETLa
 
 
 def _draw_legend(canvas: Canvas, tasks: Sequence[FETTask], references: bool) -> None:
-    entries: dict[str, tuple[str, float]] = {}
+    materials: dict[str, tuple[str, float]] = {}
+    drawn: dict[str, tuple[str, float]] = {}
     for task in tasks:
         for name, style in layer_styles(task.view()).items():
             role = task.layer(name).role
             if role == "channel material":
                 note = MATERIAL_ROLES.get(name.lower())
-                entries.setdefault(f"{name} ({note})" if note else name, (style.color, 1.0))
+                materials.setdefault(f"{name} ({note})" if note else name, (style.color, 1.0))
             elif references:
-                entries.setdefault(style.note, (style.color, style.alpha))
+                drawn.setdefault(style.note, (style.color, style.alpha))
     x, y = float(_GAP), canvas.height - 18
-    for label, (color, alpha) in entries.items():
+    for label, (color, alpha) in {**materials, **drawn}.items():
         canvas.polygons([[[(x, y - 11), (x + 16, y - 11), (x + 16, y + 1), (x, y + 1)]]], color, alpha, outline=1)
         canvas.text((x + 22, y), label, 13)
         x += 22 + 7.4 * len(label) + 20

@@ -62,8 +62,8 @@ def render_task_text(view: TaskView) -> str:
     """
     several = len({r.material for r in view.regions}) > 1
     lines = [
-        "Draw field-effect transistors on fixed flakes of two-dimensional material. Coordinates are in um, on a 0.001 um "
-        "grid; y points up.",
+        "Draw field-effect transistors on fixed flakes of two-dimensional material. Coordinates are in um, on a "
+        "0.001 um grid; y points up.",
         f"Objective: {view.objective}",
         f"Architecture: {_ARCHITECTURE[view.architecture]}",
     ]
