@@ -8,7 +8,10 @@ import pytest
 from edagym.task_assets.fet.contours import ContourReport, generate_contours
 from edagym.task_assets.fet.contours import library as library_module
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif("EDAGYM_REAL_DATA" not in os.environ, reason="EDAGYM_REAL_DATA is not set"),
+]
 
 
 @pytest.fixture(scope="module")
