@@ -71,7 +71,7 @@ OP_NAMES: dict[type, str] = {cls: name for name, cls in OPS.items()}
 
 
 def edit_to_json(edit: Edit) -> dict[str, Any]:
-    """Return an edit as a JSON-ready object: ``{"op": "add_path", "layer": ..., "points": [[x, y], ...], "width": w}``."""
+    """Return an edit as a JSON-ready object: ``{"op": "add_path", "layer": n, "points": [[x, y], ..], "width": w}``."""
     out: dict[str, Any] = {"op": OP_NAMES[type(edit)], "layer": edit.layer}
     if not isinstance(edit, Clear):
         out["points"] = [[x, y] for x, y in edit.points]

@@ -1,0 +1,211 @@
+"""`EditSpace`: one typed edit or command as a fixed-shape action."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+from edagym.errors import EditError
+from edagym.spaces.contours import MAX_LAYERS
+from edagym.spaces.edits import OP_NAMES, AddPath, AddPolygon, Clear, Cut, Edit, edit_from_json, edit_to_json
+from edagym.spaces.layout import MAX_SHAPE_POINTS
+from edagym.spaces.rings import MAX_COORD_UM, number_text, parse_ring, ring_text
+from edagym.task_assets.fet.grid import ring_to_dbu, ring_to_um, to_dbu, to_um
+
+MAX_WIDTH_UM = 100.0
+
+
+class Command(StrEnum):
+    """Actions that draw nothing."""
+
+    VERIFY = "verify"
+    SUBMIT = "submit"
+    DECLARE_INFEASIBLE = "declare_infeasible"
+
+
+Action = Edit | Command
+
+OPERATIONS = ("add_polygon", "add_path", "cut", "clear", "verify", "submit", "declare_infeasible")
+_COMMANDS = {c.value: c for c in Command}
+_TEXT = re.compile(
+    r'(?P<op>\w+)(?:\s+(?P<layer>\w+|"(?:[^"\\]|\\.)*"))?(?:\s+width=(?P<width>[^\s:]+))?(?:\s*:(?P<ring>.*))?'
+)
+
+
+def action_to_json(action: Action) -> dict[str, Any]:
+    """Return an action as a JSON-ready object: an edit's own form, or ``{"op": "verify"}``."""
+    return {"op": action.value} if isinstance(action, Command) else edit_to_json(action)
+
+
+def action_from_json(data: Any) -> Action:
+    """Parse `action_to_json`; raises `EditError` naming field, value and what is allowed."""
+    if isinstance(data, Mapping) and isinstance(op := data.get("op"), str):
+        if op in _COMMANDS:
+            return _COMMANDS[op]
+        if op not in OPERATIONS:
+            raise EditError("unknown operation", field="op", value=op, allowed=list(OPERATIONS))
+    return edit_from_json(data)
+
+
+class EditSpace(Dict):
+    """One action: an edit (add_polygon, add_path, cut, clear) or a command (verify, submit, declare_infeasible).
+
+    Keys:
+        op: Discrete(7), index into `OPERATIONS`.
+        layer: Discrete(12), row of the task's layer table; ignored by commands.
+        points: (64, 2) float32, um; rounded to the 1 nm grid; ignored by clear and commands.
+        n_points: Discrete(65): how many rows of `points` count.
+        width: () float32, um; for add_path.
+
+    Args:
+        seed: Seed of the space's own sampler.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(
+            {
+                "op": Discrete(len(OPERATIONS)),
+                "layer": Discrete(MAX_LAYERS),
+                "points": Box(-MAX_COORD_UM, MAX_COORD_UM, (MAX_SHAPE_POINTS, 2), np.float32),
+                "n_points": Discrete(MAX_SHAPE_POINTS + 1),
+                "width": Box(0.0, MAX_WIDTH_UM, (), np.float32),
+            },
+            seed=seed,
+        )
+
+    # -- arrays <-> edits ------------------------------------------------------------------------------------------
+
+    def to_edit(self, action: Mapping[str, Any], layers: Sequence[str]) -> Action:
+        """Return the edit or command that an action encodes; its coordinates lie on the 1 nm grid.
+
+        Args:
+            action: An action, not necessarily inside the space.
+            layers: Names of the layer table, in order.
+
+        Raises:
+            EditError: If a key is missing, an index is out of range, or a used number is not finite.
+        """
+        try:
+            op = int(action["op"])
+            if not 0 <= op < len(OPERATIONS):
+                raise EditError("unknown operation", field="op", value=op, allowed=f"0..{len(OPERATIONS) - 1}")
+            if op > 3:
+                return _COMMANDS[OPERATIONS[op]]
+            row = int(action["layer"])
+            if not 0 <= row < len(layers):
+                raise EditError("no such layer", field="layer", value=row, allowed=f"0..{len(layers) - 1}")
+            if op == 3:
+                return Clear(layers[row])
+            n = int(action["n_points"])
+            if not 0 <= n <= MAX_SHAPE_POINTS:
+                raise EditError("wrong number of points", field="n_points", value=n, allowed=f"0..{MAX_SHAPE_POINTS}")
+            points = ring_to_um(ring_to_dbu(action["points"][:n].tolist()))
+            if op == 1:
+                return AddPath(layers[row], points, to_um(to_dbu(float(action["width"]))))
+            return (AddPolygon if op == 0 else Cut)(layers[row], points)
+        except (KeyError, TypeError, AttributeError) as e:
+            raise EditError(f"malformed action ({type(e).__name__}: {e})", allowed=list(self.spaces)) from e
+        except (ValueError, OverflowError) as e:
+            raise EditError("a number is not finite", field="points or width", allowed="finite um") from e
+
+    def from_edit(self, edit: Action, layers: Sequence[str]) -> dict[str, Any]:
+        """Return the action of an edit or command.
+
+        Args:
+            edit: The edit or command.
+            layers: Names of the layer table, in order.
+
+        Raises:
+            EditError: If the edit does not fit the space (unknown layer, too many points, coordinate or width range).
+        """
+        out: dict[str, Any] = {
+            "op": np.int64(0),
+            "layer": np.int64(0),
+            "points": np.zeros((MAX_SHAPE_POINTS, 2), np.float32),
+            "n_points": np.int64(0),
+            "width": np.array(0.0, np.float32),
+        }
+        if isinstance(edit, Command):
+            out["op"] = np.int64(OPERATIONS.index(edit.value))
+            return out
+        out["op"] = np.int64(OPERATIONS.index(OP_NAMES[type(edit)]))
+        if edit.layer not in layers:
+            raise EditError("unknown layer", field="layer", value=edit.layer, allowed=list(layers))
+        out["layer"] = np.int64(list(layers).index(edit.layer))
+        if isinstance(edit, Clear):
+            return out
+        n = len(edit.points)
+        if n > MAX_SHAPE_POINTS:
+            raise EditError("too many points", field="points", value=n, allowed=f"<= {MAX_SHAPE_POINTS}")
+        for i, point in enumerate(edit.points):
+            # Written so that NaN fails too.
+            if not all(-MAX_COORD_UM <= v <= MAX_COORD_UM for v in point):
+                raise EditError(
+                    "coordinate out of range", field=f"points[{i}]", value=point, allowed=f"+-{MAX_COORD_UM} um"
+                )
+            out["points"][i] = point
+        out["n_points"] = np.int64(n)
+        if isinstance(edit, AddPath):
+            if not 0 <= edit.width <= MAX_WIDTH_UM:
+                raise EditError("width out of range", field="width", value=edit.width, allowed=f"0..{MAX_WIDTH_UM} um")
+            out["width"] = np.array(edit.width, np.float32)
+        return out
+
+    # -- arrays <-> JSON and text ----------------------------------------------------------------------------------
+
+    def to_json(self, action: Mapping[str, Any], layers: Sequence[str]) -> str:
+        """Return an action as a JSON object (`action_to_json`)."""
+        return json.dumps(action_to_json(self.to_edit(action, layers)))
+
+    def from_json(self, text: str, layers: Sequence[str]) -> dict[str, Any]:
+        """Parse `to_json`; raises `EditError`."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as e:
+            raise EditError(f"not JSON ({e})", field="text", value=text) from e
+        return self.from_edit(action_from_json(data), layers)
+
+    def to_text(self, action: Mapping[str, Any], layers: Sequence[str]) -> str:
+        """Return an action as one line, e.g. ``add_path gate width=0.5: 0,0 1.25,3``."""
+        return action_text(self.to_edit(action, layers))
+
+    def from_text(self, text: str, layers: Sequence[str]) -> dict[str, Any]:
+        """Parse `to_text`; raises `EditError`."""
+        return self.from_edit(parse_action_text(text), layers)
+
+
+def action_text(action: Action) -> str:
+    """Return an edit or command as one line, e.g. ``cut gate: 0,0 1,0 1,1``; um, at most three decimals."""
+    if isinstance(action, Command):
+        return action.value
+    layer = action.layer if re.fullmatch(r"\w+", action.layer) else json.dumps(action.layer)
+    head = f"{OP_NAMES[type(action)]} {layer}"
+    if isinstance(action, Clear):
+        return head
+    width = f" width={number_text(action.width)}" if isinstance(action, AddPath) else ""
+    return f"{head}{width}: {ring_text(action.points)}"
+
+
+def parse_action_text(text: str) -> Action:
+    """Parse `action_text`; raises `EditError`."""
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        raise EditError("not an action line", field="text", value=text, allowed="op layer [width=w]: x,y x,y ...")
+    layer = match["layer"]
+    data: dict[str, Any] = {"op": match["op"]}
+    try:
+        if layer is not None:
+            data["layer"] = json.loads(layer) if layer.startswith('"') else layer
+        if match["ring"] is not None:
+            data["points"] = parse_ring(match["ring"])
+        if match["width"] is not None:
+            data["width"] = float(match["width"])
+    except ValueError as e:
+        raise EditError(f"not an action line ({e})", field="text", value=text) from e
+    return action_from_json(data)
