@@ -17,7 +17,7 @@ from edagym.task_assets.fet.task import Region, TaskView
 from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.verdict import CheckResult, Verdict
 
-MATERIAL_COLORS = {"graphene": "#9a9a9a", "mose2": "#009e73", "wse2": "#cc79a7"}
+MATERIAL_COLORS = {"graphene": "#b0b0b0", "mose2": "#009e73", "wse2": "#cc79a7"}
 MATERIAL_ROLES = {"mose2": "n-type role", "wse2": "p-type role"}
 _OTHER_MATERIALS = ("#6b8e9f", "#a0785a", "#7a7a52")
 _VIOLATION = "#d55e00"
