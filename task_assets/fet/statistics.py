@@ -89,7 +89,8 @@ class _Lines(list[Marginal]):
         )
 
     def reported(self, name: str, source: str, target: Any, achieved: Any = None, digits: int | None = None) -> None:
-        met = None if achieved is None else target == (achieved if digits is None else round(achieved, digits))
+        known = target is not None and achieved is not None
+        met = target == (achieved if digits is None else round(achieved, digits)) if known else None
         self.append(Marginal(name, source, target, achieved, False, met, "none" if met is None else "for comparison"))
 
 
