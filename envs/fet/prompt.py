@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import lru_cache
 from itertools import groupby
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from edagym.spaces.edits import OPS, AddPath, AddPolygon, edit_to_json
 from edagym.task_assets.fet.circuits import CircuitSpec, Stack, stacks
 from edagym.task_assets.fet.task import Region, Rule, TaskView
+
+if TYPE_CHECKING:
+    from edagym.envs.fet.reference import CrossingHint
 
 Scaffold = Literal["C0", "C1", "C2"]
 SCAFFOLDS: tuple[str, ...] = get_args(Scaffold)
@@ -193,7 +197,7 @@ def _definition(view: TaskView) -> str:
         both = " of every gate layer" if len(gates) > 1 else ""
         text = (
             f"A transistor is a place where a gate{both} crosses a flake from boundary to boundary and separate "
-            f"{contacts} shapes, the source and the drain, touch the flake on its two sides. The gate must part the "
+            f"shapes on {contacts}, the source and the drain, touch the flake on its two sides. The gate must part the "
             "flake between them; neighbouring transistors may share a contact."
         )
     lines = [text]
@@ -204,16 +208,25 @@ def _definition(view: TaskView) -> str:
     return " ".join(lines) + "\n"
 
 
-def _hints(view: TaskView) -> list:
-    from edagym.envs.fet.reference import channel_hint
+@lru_cache(maxsize=1024)
+def _hint(region: Region) -> CrossingHint | None:
+    # Imported late: the constructor loads KLayout, the spine code and the verifier.
+    from edagym.envs.fet.reference import ReferenceInfeasible, channel_hint
 
-    return [channel_hint(region) for region in view.regions]
+    try:
+        return channel_hint(region)
+    except ReferenceInfeasible:
+        return None
 
 
 def _constraints(view: TaskView) -> str:
     gates = bool(view.layers_of("gate electrode"))
-    lines = ["Derived constraints (one suggestion per flake; zones are line segments to cover with contacts):"]
-    for region, hint in zip(view.regions, _hints(view)):
+    lines = ["Derived constraints (one suggestion per flake; zones run along the flake's middle line):"]
+    for region in view.regions:
+        hint = _hint(region)
+        if hint is None:
+            lines.append(f"{region.name}: no suggestion")
+            continue
         crossing = f"gate crossing at {_points([hint.point])}; " if gates else ""
         lines.append(
             f"{region.name}: {crossing}source zone {_segment(hint.source_segment)}; "
@@ -252,8 +265,10 @@ def _spine_section(view: TaskView) -> str:
     lines = [
         "Spine of each flake (reference point and unit direction). Align the contacts along it, the gate across it:"
     ]
-    for region, hint in zip(view.regions, _hints(view)):
-        lines.append(f"{region.name}: point {_points([hint.point])}, direction {_points([hint.direction])}")
+    for region in view.regions:
+        hint = _hint(region)
+        if hint is not None:
+            lines.append(f"{region.name}: point {_points([hint.point])}, direction {_points([hint.direction])}")
     return "\n".join(lines) + "\n"
 
 
