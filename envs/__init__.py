@@ -1,1 +1,1 @@
-"""Placeholder docstring, see below."""
+"""The Gymnasium environments, one sub-package per task family."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -82,3 +83,9 @@ class Verdict:
             "checks": [c.to_dict() for c in self.checks],
             "metrics": dict(self.metrics),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of `to_dict`'s output, also after a trip through JSON."""
+        checks = tuple(CheckResult(**{**c, "where": tuple(c["where"]) if c["where"] else None}) for c in data["checks"])
+        return cls(data["paper_success"], data["strict_success"], checks, dict(data["metrics"]))

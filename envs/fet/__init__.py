@@ -1,1 +1,1 @@
-"""Placeholder docstring, see below."""
+"""The FET family: from flake contours and a device specification to a layout."""

@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
+
+_FET = "edagym.envs.fet.env:FETEnv"
+_FET_TRAIN = "edagym.envs.fet.env:FETTrainEnv"
+
+ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "FET-L1-v0": (_FET, {"suite": "FET-L1"}),
+    "FET-L2-v0": (_FET, {"suite": "FET-L2"}),
+    "FET-L3-v0": (_FET, {"suite": "FET-L3"}),
+    "FET-L4-v0": (_FET, {"suite": "FET-L4"}),
+    "FET-Holes-v0": (_FET, {"suite": "FET-Holes"}),
+    "FET-All-v0": (_FET, {"suite": "FET-All"}),
+    "FET-Train-v0": (_FET_TRAIN, {}),
+}
+"""Id -> (entry point, keyword arguments). Budgets are the environments' own, so no id has max_episode_steps."""
+
 
 def register_all() -> None:
     """Register every id; calling it again changes nothing."""
+    for env_id, (entry_point, kwargs) in ENVIRONMENTS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=entry_point, kwargs=dict(kwargs))

@@ -1,0 +1,446 @@
+"""`EditEnv`: the skeleton that every task family fills in.
+
+One step: decode the action, apply the edit or run the command, verify if asked, reward, observation, info.
+
+Episodes end with `terminated` on a passing verify (`stop_on_success`), on submit and on declare_infeasible, and with
+`truncated` when the budget is spent or a tool has failed. Whatever ends an episode, except a tool failure, runs the
+verifier on the final layout, and ``info["is_success"]`` says what it found. A declare_infeasible on a failing layout
+is a failure.
+
+Every edit, refused or not, and every verify costs one unit of the budget. Submit and declare_infeasible cost none.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+from edagym.envs.core.reward import RewardFn, SparseReward
+from edagym.envs.core.trace import SCHEMA_VERSION, save_trace, tool_versions
+from edagym.errors import EditError, TaskError, ToolError
+from edagym.spaces.actions import Command
+from edagym.verifiers.verdict import Criterion, Verdict
+
+TaskT = TypeVar("TaskT")
+EditT = TypeVar("EditT")
+
+Observation = dict[str, Any]
+StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+MAX_BUDGET = 32_767
+_TERMINATES = ("success", "submit", "declare_infeasible")
+
+
+class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
+    """Base environment: task choice, budget, verification, rewards, snapshots, replay and traces.
+
+    A family implements the methods at the end of this class, and sets `observation_space` and `action_space`.
+
+    Args:
+        criterion: ``"strict"`` or ``"paper"``: which success flag drives reward, `is_success` and ending.
+        budget: Units per episode, at least 2; None: the family's default for the task.
+        stop_on_success: Whether a passing verify ends the episode.
+        reward: ``"sparse"`` (`SparseReward`) or a `RewardFn`.
+        on_tool_error: What a `ToolError` does. ``"truncate"``: the episode is truncated, ``info["error"]`` holds the
+            message and the reward is NaN, because a tool's failure is no evidence about the agent; drop such episodes.
+            ``"raise"``: the error is raised.
+        render_mode: One of ``metadata["render_modes"]``, or None.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 4}
+
+    def __init__(
+        self,
+        *,
+        criterion: Criterion = "strict",
+        budget: int | None = None,
+        stop_on_success: bool = True,
+        reward: Literal["sparse"] | RewardFn = "sparse",
+        on_tool_error: Literal["truncate", "raise"] = "truncate",
+        render_mode: str | None = None,
+    ) -> None:
+        _one_of("criterion", criterion, ("strict", "paper"))
+        _one_of("on_tool_error", on_tool_error, ("truncate", "raise"))
+        _one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        if not callable(reward):
+            _one_of("reward", reward, ("sparse",))
+        # A budget of 1 would truncate on the first step, which Gymnasium's own checker forbids.
+        if budget is not None and not 2 <= budget <= MAX_BUDGET:
+            raise ValueError(f"budget must lie in 2..{MAX_BUDGET}, got {budget!r}")
+        self.criterion: Criterion = criterion
+        self.stop_on_success = stop_on_success
+        self.on_tool_error = on_tool_error
+        self.render_mode = render_mode
+        self.reward_fn: RewardFn = reward if callable(reward) else SparseReward(criterion)
+        self._fixed_budget = budget
+        self._task: TaskT | None = None
+        self._window: Any = None
+        self._clear_episode()
+
+    def _clear_episode(self) -> None:
+        self._budget = 0
+        self._charged = 0
+        self._edit_error = ""
+        self._tool_error = ""
+        self._ended = ""
+        self._is_success = False
+        self._steps: list[dict[str, Any]] = []
+        self._current: Verdict | None = None  # verdict of the layout as it is now, if it was ever run
+        self._set_seen(None)
+
+    def _set_seen(self, verdict: Verdict | None) -> None:
+        """Remember the verdict that the agent has paid for."""
+        self._seen = verdict
+        if verdict is None:
+            self._verdict_info = {"paper": -1, "strict": -1, "share_passed": -1.0, "failed": "", "messages": ""}
+            return
+        failed = verdict.failed(self.criterion)
+        self._verdict_info = {
+            "paper": int(verdict.paper_success),
+            "strict": int(verdict.strict_success),
+            "share_passed": float(verdict.share_passed(self.criterion)),
+            "failed": ", ".join(c.id for c in failed),
+            "messages": "\n".join(c.message for c in failed),
+        }
+
+    # -- the episode as others see it ------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> TaskT:
+        """The task of the running episode, hidden criteria included: not for policies.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first reset.
+        """
+        if self._task is None:
+            raise gym.error.ResetNeeded("there is no task before reset()")
+        return self._task
+
+    @property
+    def budget(self) -> int:
+        """Units of budget of the running episode."""
+        return self._budget
+
+    @property
+    def budget_left(self) -> int:
+        """Units not yet spent."""
+        return max(self._budget - self._charged, 0)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The last verdict that the agent has paid for, or the final one; None before any."""
+        return self._seen
+
+    @property
+    def ended(self) -> str:
+        """Why the episode ended: success, submit, declare_infeasible, budget, tool_error, or ``""`` while it runs."""
+        return self._ended
+
+    # -- Gymnasium -------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Seed of the environment's generator, which chooses tasks.
+            options: ``{"task": id}`` (or a task object) picks the task; no other key is known.
+
+        Raises:
+            TaskError: If the task or an option is unknown.
+        """
+        super().reset(seed=seed)
+        unknown = sorted(set(options or {}) - {"task"})
+        if unknown:
+            raise TaskError("unknown reset option", field="options", value=unknown, allowed=["task"])
+        chosen = (options or {}).get("task")
+        self._start(self._sample_task(self.np_random) if chosen is None else self._find_task(chosen))
+        self._render_human()
+        return self._observe(), self._info()
+
+    def step(self, action: Any) -> StepResult:
+        """Run one action of the action space; see the module docstring for endings and charges."""
+        try:
+            decoded = self._decode(action)
+        except EditError as e:
+            return self._step(None, str(e))
+        return self._step(decoded, "")
+
+    def step_edit(self, action: EditT | Command) -> StepResult:
+        """Run one edit or command given as an object: `step` without the detour through arrays."""
+        return self._step(action, "")
+
+    def _step(self, action: EditT | Command | None, refused: str) -> StepResult:
+        if self._task is None or self._ended:
+            raise gym.error.ResetNeeded("the episode is over (or never began): call reset()")
+        before, after = self._seen, None
+        ending = ""
+        self._edit_error = refused
+        try:
+            if isinstance(action, Command):
+                if action is Command.VERIFY:
+                    self._charged += 1
+                    after = self._verify_now()
+                    self._set_seen(after)
+                    if self.stop_on_success and after.success(self.criterion):
+                        ending = "success"
+                else:
+                    ending = action.value
+            else:
+                self._charged += 1
+                if action is not None:
+                    try:
+                        self._apply(action)
+                        self._current = None
+                    except EditError as e:
+                        self._edit_error = str(e)
+            if not ending and self._charged >= self._budget:
+                ending = "budget"
+            if ending:
+                after = self._verify_now()
+                self._set_seen(after)
+                self._is_success = after.success(self.criterion)
+        except ToolError as e:
+            if self.on_tool_error == "raise":
+                raise
+            ending, self._tool_error = "tool_error", str(e)
+        self._ended = ending
+        self._record(action, after)
+        reward = float("nan") if self._tool_error else float(self.reward_fn(before, after, bool(ending)))
+        self._render_human()
+        return self._observe(), reward, ending in _TERMINATES, ending in ("budget", "tool_error"), self._info()
+
+    def _verify_now(self) -> Verdict:
+        if self._current is None:
+            self._current = self._run_verifier()
+        return self._current
+
+    def _info(self) -> dict[str, Any]:
+        """Plain numbers and strings under the same keys in every step; no wall times, no ragged arrays."""
+        return {
+            "task_id": self._task_id(),
+            "is_success": self._is_success,
+            "verdict": dict(self._verdict_info),
+            "edit_error": self._edit_error,
+            "error": self._tool_error,
+            "ended": self._ended,
+            "charged": self._charged,
+            "budget_left": self.budget_left,
+        }
+
+    def _start(self, task: TaskT) -> None:
+        self._clear_episode()
+        self._task = task
+        self._begin(task)
+        self._budget = self._default_budget(task) if self._fixed_budget is None else self._fixed_budget
+
+    # -- snapshots, replay, traces ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the episode's state as plain data (JSON and pickle); the environment's generator is not part of it."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "task": self._task_to_plain(self.task),
+            "layout": self._layout_to_plain(),
+            "budget": self._budget,
+            "charged": self._charged,
+            "edit_error": self._edit_error,
+            "tool_error": self._tool_error,
+            "ended": self._ended,
+            "is_success": self._is_success,
+            "current": self._current.to_dict() if self._current else None,
+            "seen": self._seen.to_dict() if self._seen else None,
+            "steps": list(self._steps),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
+        """Return to a snapshot, of this or another environment of the family; what was charged since is given back.
+
+        Returns:
+            Observation and info of the restored state.
+
+        Raises:
+            TaskError: If the snapshot is of another schema or malformed.
+        """
+        if snapshot.get("schema_version") != SCHEMA_VERSION:
+            raise TaskError("not a snapshot", field="schema_version", value=snapshot.get("schema_version"))
+        self._start(self._task_from_plain(snapshot["task"]))
+        self._layout_from_plain(snapshot["layout"])
+        self._budget = snapshot["budget"]
+        self._charged = snapshot["charged"]
+        self._edit_error = snapshot["edit_error"]
+        self._tool_error = snapshot["tool_error"]
+        self._ended = snapshot["ended"]
+        self._is_success = snapshot["is_success"]
+        self._current = Verdict.from_dict(snapshot["current"]) if snapshot["current"] else None
+        self._set_seen(Verdict.from_dict(snapshot["seen"]) if snapshot["seen"] else None)
+        self._steps = list(snapshot["steps"])
+        return self._observe(), self._info()
+
+    def replay(self, actions: Iterable[Any]) -> list[StepResult]:
+        """Start the current task anew and run a list of actions until it is spent or the episode ends.
+
+        Args:
+            actions: Edits, commands, their JSON forms (as in a trace), or arrays of the action space.
+
+        Returns:
+            What `step` returned for each action run.
+        """
+        self._start(self.task)
+        results: list[StepResult] = []
+        for action in actions:
+            results.append(self._replay_one(action))
+            if results[-1][2] or results[-1][3]:
+                break
+        return results
+
+    def _replay_one(self, action: Any) -> StepResult:
+        if not isinstance(action, Mapping):
+            return self.step_edit(action)
+        if isinstance(action.get("op"), str):
+            try:
+                return self.step_edit(self._from_json(action))
+            except EditError as e:
+                return self._step(None, str(e))
+        return self.step(action)
+
+    def _record(self, action: EditT | Command | None, verdict: Verdict | None) -> None:
+        # An action that cannot be decoded has no edit; replaying the marker is refused, and charged, just as it was.
+        step: dict[str, Any] = {"action": {"op": "unreadable"} if action is None else self._to_json(action)}
+        if self._edit_error:
+            step["edit_error"] = self._edit_error
+        if verdict is not None:
+            step["verdict"] = dict(self._verdict_info)
+        self._steps.append(step)
+
+    def trace(self) -> dict[str, Any]:
+        """Return the episode so far as a JSON-ready object: task, settings, tool versions, single edits, outcome."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "env": self.spec.id if self.spec else type(self).__name__,
+            "task_id": self._task_id(),
+            "criterion": self.criterion,
+            "budget": self._budget,
+            "charged": self._charged,
+            "ended": self._ended,
+            "is_success": self._is_success,
+            "error": self._tool_error,
+            "versions": tool_versions(),
+            "steps": list(self._steps),
+        }
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write `trace` as a JSON file."""
+        save_trace(path, self.trace())
+
+    # -- rendering -------------------------------------------------------------------------------------------------
+
+    def render(self) -> Any:
+        """Return an RGB array, a text, or None (``human``: the window is updated)."""
+        if self.render_mode is None:
+            gym.logger.warn("render() was called without a render_mode; pass one to gym.make()")
+            return None
+        if self.render_mode == "ansi":
+            return self._render_text()
+        if self.render_mode == "rgb_array":
+            return self._render_rgb()
+        self._render_human()
+        return None
+
+    def _render_human(self) -> None:
+        if self.render_mode == "human":
+            from edagym.envs.core.human import Window  # pygame is optional
+
+            if self._window is None:
+                self._window = Window("EDAGym", self.metadata["render_fps"])
+            self._window.show(self._render_rgb())
+
+    def close(self) -> None:
+        """Close the window, if any; calling it again does nothing."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_window": None}
+
+    # -- what a family implements ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _sample_task(self, rng: np.random.Generator) -> TaskT:
+        """Choose a task."""
+
+    @abstractmethod
+    def _find_task(self, key: Any) -> TaskT:
+        """Return the task of an id (or check a task object); raises `TaskError`."""
+
+    @abstractmethod
+    def _task_id(self) -> str:
+        """Return the current task's id."""
+
+    @abstractmethod
+    def _default_budget(self, task: TaskT) -> int:
+        """Return the budget of a task."""
+
+    @abstractmethod
+    def _begin(self, task: TaskT) -> None:
+        """Set the layout to the task's initial one."""
+
+    @abstractmethod
+    def _decode(self, action: Any) -> EditT | Command:
+        """Turn an action of the action space into an edit or command; raises `EditError`."""
+
+    @abstractmethod
+    def _apply(self, edit: EditT) -> None:
+        """Apply an edit to the layout; raises `EditError` and then changes nothing."""
+
+    @abstractmethod
+    def _run_verifier(self) -> Verdict:
+        """Verify the layout; raises `ToolError`."""
+
+    @abstractmethod
+    def _observe(self) -> Observation:
+        """Return a fresh observation that shares no memory with earlier ones."""
+
+    @abstractmethod
+    def _to_json(self, action: EditT | Command) -> dict[str, Any]:
+        """Return the JSON form of an edit or command."""
+
+    @abstractmethod
+    def _from_json(self, data: Mapping[str, Any]) -> EditT | Command:
+        """Parse `_to_json`; raises `EditError`."""
+
+    @abstractmethod
+    def _task_to_plain(self, task: TaskT) -> Any:
+        """Return a task as plain data."""
+
+    @abstractmethod
+    def _task_from_plain(self, data: Any) -> TaskT:
+        """Undo `_task_to_plain`."""
+
+    @abstractmethod
+    def _layout_to_plain(self) -> Any:
+        """Return the layout as plain data."""
+
+    @abstractmethod
+    def _layout_from_plain(self, data: Any) -> None:
+        """Set the layout from `_layout_to_plain`'s output."""
+
+    @abstractmethod
+    def _render_rgb(self) -> np.ndarray:
+        """Return the picture of the layout, uint8 (height, width, 3)."""
+
+    @abstractmethod
+    def _render_text(self) -> str:
+        """Return a summary of the layout."""
+
+
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")

@@ -1,0 +1,292 @@
+"""`FETEnv` and `FETTrainEnv`: the Gymnasium environments of the FET family."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edagym.envs.core.edit_env import MAX_BUDGET, EditEnv, Observation
+from edagym.envs.fet.interpreter import apply_edit, drawing_window
+from edagym.envs.fet.observation import LayoutArrays, check_flags, observation_space, static_arrays
+from edagym.errors import TaskError
+from edagym.spaces.actions import Command, EditSpace, action_from_json, action_to_json
+from edagym.spaces.edits import AddPolygon, Edit
+from edagym.task_assets.fet.task import FETTask, TaskView
+from edagym.verifiers.fet import FETVerifier
+from edagym.verifiers.fet.layout import FETLayout
+from edagym.verifiers.verdict import Verdict
+
+MIN_BUDGET = 40
+"""Least default budget; beyond it, twice the edits of the task's reference."""
+
+
+class _Prepared:
+    """What depends on a task only: view, observation arrays, verifier, initial layout."""
+
+    def __init__(self, task: FETTask) -> None:
+        self.task = task
+        self.view = task.view()
+        self.layers = tuple(spec.name for spec in task.layers)
+        self.window = drawing_window(task.regions)
+        self.arrays = tuple(static_arrays(self.view).items())
+        self.initial = FETLayout.from_task(task)
+        self.verifier = FETVerifier(task)
+
+
+# Shared by the environments of a process; keyed by identity, because tasks are not hashable. Entries keep their task
+# alive, so an identity is never reused while it is here.
+_PREPARED: OrderedDict[int, _Prepared] = OrderedDict()
+_MAX_PREPARED = 256
+
+
+def _prepare(task: FETTask) -> _Prepared:
+    prepared = _PREPARED.get(id(task))
+    if prepared is None:
+        prepared = _PREPARED[id(task)] = _Prepared(task)
+        if len(_PREPARED) > _MAX_PREPARED:
+            _PREPARED.popitem(last=False)
+    return prepared
+
+
+class FETEnv(EditEnv[FETTask, Edit]):
+    """Draw contacts, gates, vias and pads over fixed flakes until every requested transistor is there.
+
+    Actions are those of `EditSpace`, observations those of `observation_space`; both are the same for every id.
+
+    Args:
+        suite: Suite name (``"FET-L1"`` ... ``"FET-L4"``, ``"FET-Holes"``, ``"FET-All"``); ignored with `tasks`.
+        tasks: Task objects or suite ids to choose from, instead of a suite.
+        guard_inputs: Refuse edits of read-only layers (True), or leave them to the verifier (False; paper, Appendix B).
+        render_size: Width and height of pictures, pixels.
+        **kwargs: See `EditEnv`: criterion, budget, stop_on_success, reward, on_tool_error, render_mode.
+
+    Raises:
+        TaskError: If the suite or a task is unknown.
+    """
+
+    def __init__(
+        self,
+        suite: str = "FET-All",
+        tasks: Sequence[FETTask | str] | None = None,
+        *,
+        guard_inputs: bool = True,
+        render_size: Sequence[int] = (512, 512),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.guard_inputs = guard_inputs
+        self.render_size = (int(render_size[0]), int(render_size[1]))
+        self._tasks = self._task_table(suite, tasks)
+        self.observation_space = observation_space()
+        self.action_space: EditSpace = EditSpace()
+        self._prepared: _Prepared | None = None
+        self._layout: FETLayout | None = None
+        self._arrays: LayoutArrays | None = None
+
+    def _task_table(self, suite: str, tasks: Sequence[FETTask | str] | None) -> dict[str, FETTask | None]:
+        """Return task id -> task object; None where the suite's loader has it."""
+        from edagym.task_assets.fet.suite import load_task, task_ids
+
+        if tasks is None:
+            return dict.fromkeys(task_ids(suite))
+        if not tasks:
+            raise TaskError("an environment needs a task", field="tasks", value=[])
+        return {t.id: t for t in (load_task(t) if isinstance(t, str) else t for t in tasks)}
+
+    # -- the running episode ---------------------------------------------------------------------------------------
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Ids of the tasks to choose from."""
+        return tuple(self._tasks)
+
+    @property
+    def view(self) -> TaskView:
+        """What an agent may know about the current task."""
+        return self._ready.view
+
+    @property
+    def layout(self) -> FETLayout:
+        """A copy of the current layout."""
+        assert self._layout is not None, "there is no layout before reset()"
+        return self._layout.copy()
+
+    @property
+    def window_um(self) -> tuple[float, float, float, float]:
+        """Box (x1, y1, x2, y2) in um in which edits must lie."""
+        return self._ready.window
+
+    @property
+    def _ready(self) -> _Prepared:
+        if self._prepared is None:
+            self._prepared = _prepare(self.task)
+        return self._prepared
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The prepared task holds KLayout objects, which do not pickle; it is made again on demand.
+        return {**super().__getstate__(), "_prepared": None}
+
+    # -- EditEnv ---------------------------------------------------------------------------------------------------
+
+    def _sample_task(self, rng: np.random.Generator) -> FETTask:
+        ids = tuple(self._tasks)
+        return self._find_task(ids[int(rng.integers(len(ids)))])
+
+    def _find_task(self, key: Any) -> FETTask:
+        if isinstance(key, FETTask):
+            return key
+        if key not in self._tasks:
+            shown = list(self._tasks)[:10]
+            raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
+        task = self._tasks[key]
+        if task is None:
+            from edagym.task_assets.fet.suite import load_task
+
+            task = self._tasks[key] = load_task(key)
+        return task
+
+    def _task_id(self) -> str:
+        return self.task.id
+
+    def _default_budget(self, task: FETTask) -> int:
+        return min(max(2 * int(task.metadata.get("reference_edits", 0)), MIN_BUDGET), MAX_BUDGET)
+
+    def _begin(self, task: FETTask) -> None:
+        if self._prepared is None or self._prepared.task is not task:
+            self._prepared = _prepare(task)
+            self._arrays = None
+        self._layout = self._prepared.initial.copy()
+        if self._arrays is None:
+            self._arrays = LayoutArrays(self._prepared.view)
+        else:
+            self._arrays.rebuilt(self._layout)
+
+    def _decode(self, action: Any) -> Edit | Command:
+        return self.action_space.to_edit(action, self._ready.layers)
+
+    def _apply(self, edit: Edit) -> None:
+        assert self._layout is not None
+        assert self._arrays is not None
+        apply_edit(self._layout, edit, guard_inputs=self.guard_inputs, window=self._ready.window)
+        if type(edit) is AddPolygon:
+            self._arrays.appended(self._layout, edit.layer)
+        else:
+            self._arrays.rebuilt(self._layout)
+
+    def _run_verifier(self) -> Verdict:
+        assert self._layout is not None
+        return self._ready.verifier.verify(self._layout)
+
+    def _set_seen(self, verdict: Verdict | None) -> None:
+        super()._set_seen(verdict)
+        self._flags = check_flags(verdict, self.criterion)
+
+    def _observe(self) -> Observation:
+        assert self._arrays is not None
+        observation: Observation = {key: array.copy() for key, array in self._ready.arrays}
+        observation.update(self._arrays.copies())
+        observation["budget_left"] = np.array((self.budget_left,), np.int16)
+        observation["last_checks"] = self._flags.copy()
+        observation["last_share"] = np.array((self._verdict_info["share_passed"],), np.float32)
+        observation["last_edit_error"] = np.array((bool(self._edit_error),), np.int8)
+        observation["inputs_changed"] = np.array((self._inputs_changed(),), np.int8)
+        return observation
+
+    def _inputs_changed(self) -> bool:
+        if self.guard_inputs:
+            return False
+        assert self._layout is not None
+        initial = self._ready.initial
+        fixed = [spec.name for spec in self.task.layers if not spec.editable]
+        return any(self._layout.shapes(name) != initial.shapes(name) for name in fixed)
+
+    def _to_json(self, action: Edit | Command) -> dict[str, Any]:
+        return action_to_json(action)
+
+    def _from_json(self, data: Mapping[str, Any]) -> Edit | Command:
+        return action_from_json(data)
+
+    def _task_to_plain(self, task: FETTask) -> dict[str, Any]:
+        return task.to_dict()
+
+    def _task_from_plain(self, data: Any) -> FETTask:
+        task = FETTask.from_dict(data, "snapshot")
+        known = self._task if self._task is not None and self._task.id == task.id else self._tasks.get(task.id)
+        # The known object has its observation and verifier prepared already.
+        return known if known is not None and known == task else task
+
+    def _layout_to_plain(self) -> dict[str, Any]:
+        assert self._layout is not None
+        return {
+            spec.name: [[list(p) for p in ring] for ring in self._layout.shapes(spec.name)] for spec in self.task.layers
+        }
+
+    def _layout_from_plain(self, data: Any) -> None:
+        assert self._arrays is not None
+        shapes = {name: tuple(tuple((x, y) for x, y in ring) for ring in rings) for name, rings in data.items()}
+        self._layout = FETLayout(self.task.layers, shapes)
+        self._arrays.rebuilt(self._layout)
+
+    def _render_rgb(self) -> np.ndarray:
+        from edagym.envs.fet.viewer import render_rgb
+
+        return render_rgb(self.view, self.layout, size=self.render_size)
+
+    def _render_text(self) -> str:
+        from edagym.envs.fet.viewer import render_text
+
+        return f"{render_text(self.view, self.layout, self.verdict)}budget left: {self.budget_left} of {self.budget}\n"
+
+
+class FETTrainEnv(FETEnv):
+    """Endless procedural tasks, disjoint from the fixed suite: a new one on every reset.
+
+    Args:
+        level: ``"L1"`` ... ``"L4"``; None: any. Likewise for the other task arguments (see
+            `edagym.envs.fet.generator.generate_task`).
+        tier: ``"G1"``, ``"G2"`` or ``"G3"``: shape tier of the flakes.
+        architecture: Device architecture.
+        n_regions: Number of flakes.
+        demand: Transistors per flake.
+        holes: Whether flakes have holes.
+        **kwargs: See `FETEnv` (but neither suite nor tasks).
+    """
+
+    def __init__(
+        self,
+        level: str | None = None,
+        tier: str | None = None,
+        architecture: str | None = None,
+        n_regions: int | None = None,
+        demand: int | None = None,
+        holes: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        wanted = {
+            "level": level,
+            "tier": tier,
+            "architecture": architecture,
+            "n_regions": n_regions,
+            "demand": demand,
+            "holes": holes,
+        }
+        self._wanted = {name: value for name, value in wanted.items() if value is not None}
+        super().__init__(**kwargs)
+
+    def _task_table(self, suite: str, tasks: Sequence[FETTask | str] | None) -> dict[str, FETTask | None]:
+        if tasks is not None:
+            raise TaskError("this environment makes its own tasks", field="tasks", allowed="None")
+        return {}
+
+    def _sample_task(self, rng: np.random.Generator) -> FETTask:
+        from edagym.envs.fet.generator import generate_task
+
+        return generate_task(rng, **self._wanted)
+
+    def _find_task(self, key: Any) -> FETTask:
+        if isinstance(key, FETTask):
+            return key
+        raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed="a FETTask object")
