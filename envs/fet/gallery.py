@@ -102,6 +102,11 @@ def panel_labels(task: FETTask) -> tuple[str, str]:
 
 
 def reference_layout(task: FETTask) -> FETLayout:
+    """Return the recorded reference layout of a suite task.
+
+    Raises:
+        TaskError: If the task is not in the suite.
+    """
     from edagym.envs.fet.interpreter import apply_edit
     from edagym.spaces.edits import edit_from_json
     from edagym.task_assets.fet.suite import load_reference
@@ -153,7 +158,11 @@ def _draw_legend(canvas: Canvas, tasks: Sequence[FETTask], references: bool) -> 
             elif references:
                 drawn.setdefault(style.note, (style.color, style.alpha))
     x, y = float(_GAP), canvas.height - 18
-    for label, (color, alpha) in {**materials, **drawn}.items():
+    for label, (color, alpha) in {**dict(sorted(materials.items(), key=_graphene_first)), **drawn}.items():
         canvas.polygons([[[(x, y - 11), (x + 16, y - 11), (x + 16, y + 1), (x, y + 1)]]], color, alpha, outline=1)
         canvas.text((x + 22, y), label, 13)
         x += 22 + 7.4 * len(label) + 20
+
+
+def _graphene_first(entry: tuple[str, object]) -> tuple[bool, str]:
+    return entry[0] != "graphene", entry[0]

@@ -65,6 +65,12 @@ def layer_styles(view: TaskView) -> dict[str, Style]:
     return styles
 
 
+def architecture_name(architecture: str) -> str:
+    """Return an architecture in words, e.g. ``"local back-gated"``."""
+    head, _, tail = architecture.rpartition("_")
+    return f"{head.replace('_', ' ')}-{tail}"
+
+
 def material_color(name: str) -> str:
     """Return the colour of a material label."""
     fallback = _OTHER_MATERIALS[sum(name.encode()) % len(_OTHER_MATERIALS)]
@@ -119,7 +125,7 @@ def render_text(view: TaskView, layout: FETLayout, verdict: Verdict | None = Non
     """Return a compact summary for ``render_mode="ansi"``: regions, shapes per layer and the last verdict."""
     left, bottom, right, top = (v / DBU_PER_UM for v in _bounds(view, layout))
     lines = [
-        f"{view.id}  {view.architecture.replace('_', '-')}  {view.objective}",
+        f"{view.id}  {architecture_name(view.architecture)}  {view.objective}",
         f"scene  x {left:.2f} .. {right:.2f} um, y {bottom:.2f} .. {top:.2f} um",
     ]
     for region, demand in zip(view.regions, view.demand):
@@ -181,15 +187,12 @@ def nice_length(longest: float) -> float:
     return float(max(m * step for m in (1, 2, 5) if m * step <= longest * (1 + 1e-9)))
 
 
-def draw_scale_bar(
-    canvas: Canvas, frame: Frame, at: Pixel, longest_px: float, size: float = 12, anchor: str = "start"
-) -> None:
-    """Draw a scale bar of a nice length with its label above; `at` is its left (``"end"``: right) end."""
+def draw_scale_bar(canvas: Canvas, frame: Frame, at: Pixel, longest_px: float, size: float = 12) -> None:
+    """Draw a scale bar of a nice length with its label above; `at` is its left end."""
     length_um = nice_length(longest_px / (frame.scale * DBU_PER_UM))
     pixels = length_um * DBU_PER_UM * frame.scale
-    x = at[0] - pixels if anchor == "end" else at[0]
-    canvas.line((x, at[1]), (x + pixels, at[1]), _INK, 3)
-    canvas.text((x + pixels / 2, at[1] - 5), f"{length_um:g} um", size, anchor="middle")
+    canvas.line(at, (at[0] + pixels, at[1]), _INK, 3)
+    canvas.text((at[0], at[1] - 5), f"{length_um:g} um", size)
 
 
 def region_rings(region: Region) -> list[list[tuple[float, float]]]:
@@ -212,7 +215,7 @@ def _draw(canvas: Canvas, view: TaskView, layout: FETLayout, verdict: Verdict | 
     frame = Frame.fit(_bounds(view, layout), area)
 
     if titled:
-        canvas.text((_MARGIN, 22), f"{view.id} · {view.architecture.replace('_', '-')}", 16)
+        canvas.text((_MARGIN, 22), f"{view.id} · {architecture_name(view.architecture)}", 16)
         canvas.text((_MARGIN, 41), _shorten(view.objective, width - 2 * _MARGIN, 13), 13, "#555555")
     draw_layers(canvas, frame, view, layout)
     if titled:
