@@ -151,7 +151,9 @@ def test_shapes_far_away_stay_in_the_picture() -> None:
     far_layout.add("contacts", ((90000, 0), (95000, 0), (95000, 5000), (90000, 5000)))
     far = render_rgb(task.view(), far_layout)
     assert not np.array_equal(near, far)
-    gold = (np.abs(far.astype(int) - np.array([0xEE, 0xBB, 0x4D])).sum(axis=2) < 40).any(axis=0)
+    style = layer_styles(task.view())["contacts"]
+    on_white = style.alpha * np.array([int(style.color[i : i + 2], 16) for i in (1, 3, 5)]) + (1 - style.alpha) * 255
+    gold = (np.abs(far.astype(int) - on_white).sum(axis=2) < 40).any(axis=0)
     assert gold[400:].any()
 
 

@@ -34,8 +34,13 @@ class Canvas(Protocol):
     def line(self, start: Pixel, end: Pixel, color: str, width: float) -> None:
         """Draw a line."""
 
-    def text(self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start") -> None:
-        """Write text with its baseline at `at`; `anchor` is ``"start"``, ``"middle"`` or ``"end"``."""
+    def text(
+        self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start", halo: bool = False
+    ) -> None:
+        """Write text with its baseline at `at`.
+
+        `anchor` is ``"start"``, ``"middle"`` or ``"end"``; a halo is a white rim, for text over shapes.
+        """
 
 
 class SvgCanvas:
@@ -78,10 +83,13 @@ class SvgCanvas:
             f'stroke-width="{width:g}"/>'
         )
 
-    def text(self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start") -> None:
+    def text(
+        self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start", halo: bool = False
+    ) -> None:
         """See `Canvas`."""
+        rim = ' paint-order="stroke" stroke="#ffffff" stroke-width="3"' if halo else ""
         self._parts.append(
-            f'<text x="{_n(at[0])}" y="{_n(at[1])}" font-size="{size:g}" fill="{color}" text-anchor="{anchor}">'
+            f'<text x="{_n(at[0])}" y="{_n(at[1])}" font-size="{size:g}" fill="{color}" text-anchor="{anchor}"{rim}>'
             f"{escape(text)}</text>"
         )
 
@@ -143,11 +151,19 @@ class ImageCanvas:
             [(start[0] * s, start[1] * s), (end[0] * s, end[1] * s)], fill=color, width=max(1, round(width * s))
         )
 
-    def text(self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start") -> None:
+    def text(
+        self, at: Pixel, text: str, size: float, color: str = "#222222", anchor: str = "start", halo: bool = False
+    ) -> None:
         """See `Canvas`."""
         code = {"start": "ls", "middle": "ms", "end": "rs"}[anchor]
         self._draw.text(
-            (at[0] * self.scale, at[1] * self.scale), text, fill=color, font=_font(size * self.scale), anchor=code
+            (at[0] * self.scale, at[1] * self.scale),
+            text,
+            fill=color,
+            font=_font(size * self.scale),
+            anchor=code,
+            stroke_width=self.scale if halo else 0,
+            stroke_fill="#ffffff",
         )
 
     def to_image(self) -> Image.Image:

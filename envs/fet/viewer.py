@@ -53,10 +53,10 @@ def layer_styles(view: TaskView) -> dict[str, Style]:
             styles[name] = Style(material_color(name), 0.75, MATERIAL_ROLES.get(name.lower(), "flake"))
         elif role == "gate electrode":
             below = i < lowest_flake
-            styles[name] = Style("#56b4e9" if below else "#0072b2", 0.6, "gate, below" if below else "gate")
+            styles[name] = Style("#56b4e9" if below else "#0072b2", 0.7, "gate, below" if below else "gate")
         else:
             color, alpha = {
-                "contact": ("#e69f00", 0.7),
+                "contact": ("#e69f00", 0.85),
                 "via": ("#111111", 0.85),
                 "pad cover": ("#7b4f00", 0.3),
                 "dielectric": ("#f0e442", 0.35),
@@ -259,7 +259,7 @@ def _label_regions(canvas: Canvas, frame: Frame, view: TaskView) -> None:
         x = (min(p[0] for p in ring) + max(p[0] for p in ring)) / 2
         y = min(p[1] for p in ring) - 5
         want = "" if demand is None else f" ({demand}T)"
-        canvas.text((x, max(y, 62)), f"{region.name}{want}", 11, "#444444", "middle")
+        canvas.text((x, max(y, 62)), f"{region.name}{want}", 11, "#333333", "middle", halo=True)
 
 
 def _mark(canvas: Canvas, frame: Frame, failed: Sequence[CheckResult]) -> None:
