@@ -2,8 +2,9 @@
 
 Distances are exact Euclidean distances between merged polygons (shapely, in database units), because KLayout's edge
 checks miss sharp tips: a needle that points at a gate passes `separation_check` at any distance. KLayout's edge
-checks remain for widths and notches, which are about two edges of one polygon; with its default `ignore_angle` of 90
-they flag corners of rotated rectangles after snapping, hence `IGNORE_ANGLE`.
+checks remain for widths and notches, which are about two edges of one polygon, joined by `tips` for places where a
+vertex is what comes close; with the default `ignore_angle` of 90 they flag corners of rotated rectangles after
+snapping, hence `IGNORE_ANGLE`.
 
 Tolerance (paper, Appendix G): deficits of up to `TOLERANCE` pass.
 """
@@ -20,6 +21,7 @@ import shapely
 from edagym.task_assets.fet.grid import to_um
 from edagym.task_assets.fet.task import DBU_UM, Rule
 from edagym.verifiers.fet.layout import FETLayout
+from edagym.verifiers.fet.tips import Outline, narrowest
 from edagym.verifiers.fet.transistors import EDGE_LENGTH, EDGE_REACH, Flake
 from edagym.verifiers.verdict import BBox, CheckResult
 
@@ -130,13 +132,25 @@ def _limit(rule: Rule) -> float:
     return float(rule.min_um) / DBU_UM - TOLERANCE  # type: ignore[arg-type]
 
 
-def _worst_edge_pair(pairs: kdb.EdgePairs, limit: float) -> tuple[float, BBox] | None:
+def _narrowest(shapes: LayerShapes, pairs: kdb.EdgePairs, limit: float, *, inside: bool) -> tuple[float, BBox] | None:
+    """Least distance below `limit` among KLayout's edge pairs and at the tips of single polygons."""
     worst: tuple[float, BBox] | None = None
     for pair in pairs.each():
-        found = (pair.distance(), box_um(pair.bbox()))
+        # EdgePair.distance() rounds to whole database units.
+        one, two = _segment(pair.first), _segment(pair.second)
+        found = (float(shapely.distance(one, two)), box_um(pair.bbox()))
         if found[0] < limit and (worst is None or found < worst):
             worst = found
+    for polygon in shapes.polygons:
+        if polygon.holes() or not polygon.is_convex():
+            tip = narrowest(Outline(polygon), limit, inside=inside)
+            if tip is not None and (worst is None or tip[0] < worst[0]):
+                worst = (tip[0], _line_um(tip[1]))
     return worst
+
+
+def _segment(edge: kdb.Edge) -> shapely.LineString:
+    return shapely.LineString([(edge.x1, edge.y1), (edge.x2, edge.y2)])
 
 
 def _least(*found: tuple[float, BBox] | None) -> tuple[float, BBox] | None:
@@ -158,8 +172,9 @@ def min_width(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
     """Every gate is at least the limit wide, measured inside the merged polygon."""
     (layer,) = rule.layers
     limit = _limit(rule)
-    pairs = shapes[layer].region.width_check(math.ceil(limit), True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None)
-    return _distance_result(rule, id_, f"width on {layer}", _worst_edge_pair(pairs, limit))
+    here = shapes[layer]
+    pairs = here.region.width_check(math.ceil(limit), True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None)
+    return _distance_result(rule, id_, f"width on {layer}", _narrowest(here, pairs, limit, inside=True))
 
 
 def min_spacing(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
@@ -168,7 +183,7 @@ def min_spacing(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
     limit = _limit(rule)
     here = shapes[layer]
     notches = here.region.notch_check(math.ceil(limit), True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None)
-    worst = _worst_edge_pair(notches, limit)
+    worst = _narrowest(here, notches, limit, inside=False)
     if len(here.polygons) > 1:
         i, j = here.tree.query(here.geometries, predicate="dwithin", distance=limit)
         one = i < j
