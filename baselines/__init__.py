@@ -1,1 +1,1 @@
-"""Placeholder docstring, see below."""
+"""Policies and the harness that runs them."""

@@ -162,6 +162,10 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         chosen = (options or {}).get("task")
         self._start(self._sample_task(self.np_random) if chosen is None else self._find_task(chosen))
         self._render_human()
+        return self.observe()
+
+    def observe(self) -> tuple[Observation, dict[str, Any]]:
+        """Return the current observation and info without acting."""
         return self._observe(), self._info()
 
     def step(self, action: Any) -> StepResult:
@@ -169,7 +173,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         try:
             decoded = self._decode(action)
         except EditError as e:
-            return self._step(None, str(e))
+            return self.refuse(str(e))
         return self._step(decoded, "")
 
     def step_edit(self, action: EditT | Command) -> StepResult:
@@ -259,8 +263,12 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             "steps": list(self._steps),
         }
 
-    def restore(self, snapshot: Mapping[str, Any]) -> tuple[Observation, dict[str, Any]]:
-        """Return to a snapshot, of this or another environment of the family; what was charged since is given back.
+    def restore(self, snapshot: Mapping[str, Any], *, keep_charges: bool = False) -> tuple[Observation, dict[str, Any]]:
+        """Return to a snapshot, of this or another environment of the family.
+
+        Args:
+            snapshot: Output of `snapshot`, also after a trip through JSON.
+            keep_charges: Leave spent what was spent since (searching policies); else the budget is restored too.
 
         Returns:
             Observation and info of the restored state.
@@ -270,10 +278,11 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         """
         if snapshot.get("schema_version") != SCHEMA_VERSION:
             raise TaskError("not a snapshot", field="schema_version", value=snapshot.get("schema_version"))
+        spent = self._charged
         self._start(self._task_from_plain(snapshot["task"]))
         self._layout_from_plain(snapshot["layout"])
         self._budget = snapshot["budget"]
-        self._charged = snapshot["charged"]
+        self._charged = max(snapshot["charged"], spent) if keep_charges else snapshot["charged"]
         self._edit_error = snapshot["edit_error"]
         self._tool_error = snapshot["tool_error"]
         self._ended = snapshot["ended"]
@@ -281,13 +290,13 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self._current = Verdict.from_dict(snapshot["current"]) if snapshot["current"] else None
         self._set_seen(Verdict.from_dict(snapshot["seen"]) if snapshot["seen"] else None)
         self._steps = list(snapshot["steps"])
-        return self._observe(), self._info()
+        return self.observe()
 
     def replay(self, actions: Iterable[Any]) -> list[StepResult]:
         """Start the current task anew and run a list of actions until it is spent or the episode ends.
 
         Args:
-            actions: Edits, commands, their JSON forms (as in a trace), or arrays of the action space.
+            actions: Actions in any form that `step_any` takes.
 
         Returns:
             What `step` returned for each action run.
@@ -295,20 +304,25 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self._start(self.task)
         results: list[StepResult] = []
         for action in actions:
-            results.append(self._replay_one(action))
+            results.append(self.step_any(action))
             if results[-1][2] or results[-1][3]:
                 break
         return results
 
-    def _replay_one(self, action: Any) -> StepResult:
+    def step_any(self, action: Any) -> StepResult:
+        """Run an action in any form: an edit or command, its JSON form (as in a trace), or action-space arrays."""
         if not isinstance(action, Mapping):
             return self.step_edit(action)
-        if isinstance(action.get("op"), str):
-            try:
-                return self.step_edit(self._from_json(action))
-            except EditError as e:
-                return self._step(None, str(e))
-        return self.step(action)
+        if not isinstance(action.get("op"), str):
+            return self.step(action)
+        try:
+            return self.step_edit(self._from_json(action))
+        except EditError as e:
+            return self.refuse(str(e))
+
+    def refuse(self, message: str) -> StepResult:
+        """Run a step whose action could not be read at all: it is charged, and `message` becomes its edit error."""
+        return self._step(None, message)
 
     def _record(self, action: EditT | Command | None, verdict: Verdict | None) -> None:
         # An action that cannot be decoded has no edit; replaying the marker is refused, and charged, just as it was.

@@ -1,0 +1,180 @@
+"""The policy interface, and the two scripted policies that need no learning: random and reference."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from edagym.envs.core.edit_env import StepResult
+from edagym.envs.fet.env import FETEnv
+from edagym.errors import PolicyError, TaskError
+from edagym.spaces.actions import Action, Command
+from edagym.spaces.edits import AddPolygon, Edit, edit_from_json
+from edagym.task_assets.fet.task import FETTask, TaskView
+from edagym.verifiers.fet.layout import FETLayout
+
+
+class Attempt:
+    """A policy's only handle on the task at hand.
+
+    Restoring and restarting are free; edits and verifies stay charged, also on abandoned branches.
+
+    Args:
+        env: The environment, just reset.
+        seed: Seed of this attempt's generator.
+        privileged: Whether the policy may see the task's hidden part.
+    """
+
+    def __init__(self, env: FETEnv, seed: int = 0, privileged: bool = False) -> None:
+        self._env = env
+        self._privileged = privileged
+        self._start = env.snapshot()
+        self.rng = np.random.default_rng(seed)
+
+    @property
+    def task_view(self) -> TaskView:
+        """What an agent may know about the task."""
+        return self._env.view
+
+    @property
+    def task(self) -> FETTask:
+        """The whole task, hidden criteria included; raises `PolicyError` for policies that are not privileged."""
+        if not self._privileged:
+            raise PolicyError("only a privileged policy may see the hidden part of a task", field="task")
+        return self._env.task
+
+    @property
+    def layout(self) -> FETLayout:
+        """A copy of the current layout."""
+        return self._env.layout
+
+    @property
+    def budget_left(self) -> int:
+        """Units of budget left."""
+        return self._env.budget_left
+
+    def apply(self, action: Any) -> StepResult:
+        """Run an action in any form that `EditEnv.step_any` takes."""
+        return self._env.step_any(action)
+
+    def check(self) -> StepResult:
+        """Run a (charged) verify."""
+        return self._env.step_edit(Command.VERIFY)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of the episode as plain data."""
+        return self._env.snapshot()
+
+    def restore(self, snapshot: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Go back to a snapshot of this attempt; raises `PolicyError` once the episode is over."""
+        if self._env.ended:
+            raise PolicyError("the episode is over", field="ended", value=self._env.ended)
+        return self._env.restore(snapshot, keep_charges=True)
+
+    def restart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Go back to the task's initial layout."""
+        return self.restore(self._start)
+
+
+class Policy(Protocol):
+    """Chooses actions.
+
+    Attributes:
+        name: Name in records.
+        privileged: Whether it uses what agents may not know; evaluation refuses such policies for published tables.
+        deterministic: Whether equal tasks give equal actions, whatever the seed.
+    """
+
+    name: str
+    privileged: bool
+    deterministic: bool
+
+    def bind(self, attempt: Attempt) -> None:
+        """Begin an attempt."""
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Return the next action, in any form that `EditEnv.step_any` takes; raises `PolicyError`."""
+
+
+def attempt_seed(suite: str, task_id: str, attempt: int, run_seed: int) -> int:
+    """Return the seed of an attempt: a hash, so that it does not depend on the order in which tasks are run."""
+    text = "\x1f".join((suite, task_id, str(attempt), str(run_seed)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+class RandomPolicy:
+    """Draws random rectangles inside the flakes' bounding boxes on random editable layers, then submits.
+
+    Args:
+        n_edits: Rectangles per attempt; None: one per editable layer and requested transistor, within the budget.
+    """
+
+    name = "random"
+    privileged = False
+    deterministic = False
+
+    def __init__(self, n_edits: int | None = None) -> None:
+        self.n_edits = n_edits
+        self._plan: Iterator[Action] = iter(())
+
+    def bind(self, attempt: Attempt) -> None:
+        """Draw the attempt's edits."""
+        view, rng = attempt.task_view, attempt.rng
+        wanted = sum(n or 1 for n in view.demand) * (len(view.editable_layers) + 1)
+        n = min(wanted if self.n_edits is None else self.n_edits, attempt.budget_left - 1)
+        self._plan = iter([*(self._rectangle(view, rng) for _ in range(n)), Command.SUBMIT])
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Action:
+        """Return the next rectangle, or submit."""
+        return next(self._plan)
+
+    @staticmethod
+    def _rectangle(view: TaskView, rng: np.random.Generator) -> Edit:
+        region = view.regions[int(rng.integers(len(view.regions)))]
+        layer = view.editable_layers[int(rng.integers(len(view.editable_layers)))]
+        hull = np.array(region.hull)
+        low, high = hull.min(axis=0), hull.max(axis=0)
+        # Both corners uniform in the flake's box; at least 10 nm apart, so that the rectangle survives rounding.
+        corners = np.sort(rng.uniform(low, high, (2, 2)), axis=0)
+        (x1, y1), (x2, y2) = corners[0], np.maximum(corners[1], corners[0] + 0.01)
+        points = ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
+        return AddPolygon(layer.name, tuple((round(float(x), 3), round(float(y), 3)) for x, y in points))
+
+
+class ReferencePolicy:
+    """Replays the scripted reference of a task and submits; it knows the hidden criteria."""
+
+    name = "reference"
+    privileged = True
+    deterministic = True
+
+    def __init__(self) -> None:
+        self._plan: Iterator[Action] = iter(())
+
+    def bind(self, attempt: Attempt) -> None:
+        """Look the reference up, or construct it for tasks outside the suite."""
+        self._plan = iter([*reference_edits(attempt.task), Command.SUBMIT])
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Action:
+        """Return the next edit of the reference, or submit."""
+        return next(self._plan)
+
+
+def reference_edits(task: FETTask) -> tuple[Edit, ...]:
+    """Return the edits of a task's reference: the recorded ones for a suite task, else newly constructed ones.
+
+    Raises:
+        EDAGymError: If the constructor finds no solution.
+    """
+    from edagym.envs.fet.reference import build_reference
+    from edagym.task_assets.fet.suite import load_reference, load_task
+
+    try:
+        if load_task(task.id) == task:
+            return tuple(edit_from_json(e) for e in load_reference(task.id)["edits"])
+    except TaskError:  # not a task of the suite
+        pass
+    return build_reference(task)
