@@ -31,6 +31,7 @@ from edagym.task_assets.fet.suite import LEVELS, load_task, task_ids
 from edagym.task_assets.fet.task import ARCHITECTURES, FETTask, LayerSpec, Region
 from edagym.task_assets.fet.template import RuleValues, build_task, layer_stack
 from edagym.verifiers.fet import FETLayout, verify
+from edagym.verifiers.fet.netlist import extract_netlist
 
 MAX_CONTOUR_DRAWS = 150
 MAX_SCENES = 40
@@ -415,4 +416,6 @@ def _with_reference(task: FETTask, edits: Sequence[Edit]) -> FETTask:
     if not verify(layout, task).strict_success:
         raise ToolError("the interpreted reference fails", field="task", value=task.id)
     metadata = {**task.metadata, "reference_edits": len(edits)}
+    if task.circuit is not None:
+        metadata["netlist"] = extract_netlist(task, layout).to_dict()
     return FETTask.from_dict({**task.to_dict(), "metadata": metadata})

@@ -19,6 +19,7 @@ from scipy.spatial import ConvexHull
 from scipy.stats import spearmanr
 
 from edagym.task_assets.fet.contours.library import ring_area, tier_of
+from edagym.task_assets.fet.manifest import load_manifest
 from edagym.task_assets.fet.suite import load_task, task_ids
 from edagym.task_assets.fet.task import FETTask, Rule, TaskView
 
@@ -136,6 +137,12 @@ def specification(task: FETTask) -> str:
 
 def _solidity(hull: Sequence[tuple[float, float]]) -> float:
     return round(ring_area(hull) / float(ConvexHull(hull).volume), 4)
+
+
+def _extent(task: FETTask) -> float:
+    """Return the longer side of the box around all flakes, um."""
+    xs, ys = zip(*(p for r in task.regions for p in r.hull))
+    return max(max(xs) - min(xs), max(ys) - min(ys))
 
 
 # -- the list ------------------------------------------------------------------------------------------------------
@@ -416,6 +423,9 @@ def _sources(lines: _Lines, tasks: Sequence[FETTask]) -> None:
     lines.reported("image or specification groups, largest", "Table 6", (61, 31))
     lines.reported("contour pool: all, G3, G2, G1", "Section 4, Appendix F", (3220, 644, 1313, 1263))
     lines.reported("hole pool: records, 60 to 800 um2, eligible, stored", "Appendix F", (65, 50, 26, 15))
+    widths = {e.id: e.scene_width_um for e in load_manifest().entries}
+    fitting = sum(widths[t.id][0] <= _extent(t) <= widths[t.id][1] for t in tasks)
+    lines.reported("scenes as wide as their published scale bar suggests", "Appendix M", 128, fitting)
     kinds = Counter(c["source"] for c in contours)
     for source in ("mask", "micrograph", "procedural"):
         lines.reported(f"placements from {source} contours", "none: ours", None, kinds[source])
