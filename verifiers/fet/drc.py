@@ -136,6 +136,8 @@ def _narrowest(shapes: LayerShapes, pairs: kdb.EdgePairs, limit: float, *, insid
     """Least distance below `limit` among KLayout's edge pairs and at the tips of single polygons."""
     worst: tuple[float, BBox] | None = None
     for pair in pairs.each():
+        if _square_corner(pair.first, pair.second):
+            continue
         # EdgePair.distance() rounds to whole database units.
         one, two = _segment(pair.first), _segment(pair.second)
         found = (float(shapely.distance(one, two)), box_um(pair.bbox()))
@@ -147,6 +149,15 @@ def _narrowest(shapes: LayerShapes, pairs: kdb.EdgePairs, limit: float, *, insid
             if tip is not None and (worst is None or tip[0] < worst[0]):
                 worst = (tip[0], _line_um(tip[1]))
     return worst
+
+
+def _square_corner(a: kdb.Edge, b: kdb.Edge) -> bool:
+    """Whether two edges may be at a right angle but for the snapping of their ends to the grid."""
+    lengths = math.hypot(a.dx(), a.dy()), math.hypot(b.dx(), b.dy())
+    cosine = -(a.dx() * b.dx() + a.dy() * b.dy()) / (lengths[0] * lengths[1])
+    angle = math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
+    snapping = sum(math.degrees(math.atan(math.sqrt(2) / length)) for length in lengths)
+    return angle >= max(IGNORE_ANGLE - snapping, 60.0)
 
 
 def _segment(edge: kdb.Edge) -> shapely.LineString:

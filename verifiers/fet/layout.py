@@ -93,7 +93,8 @@ class FETLayout:
         if region is None:
             region = kdb.Region()
             for ring in self._shapes[layer]:
-                region.insert(kdb.Polygon([kdb.Point(x, y) for x, y in ring], True))
+                # Not raw: merging passes a lone four-point ring through as it is, repeated points included.
+                region.insert(kdb.Polygon([kdb.Point(x, y) for x, y in ring]))
             region.merge()
             self._cache[layer] = region
         return region
