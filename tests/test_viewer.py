@@ -244,3 +244,13 @@ def test_gallery_page_with_layouts(tmp_path: Path) -> None:
     text = svg.read_text(encoding="utf-8")
     assert "contact" in texts(text)
     assert "#0072b2" in text
+
+
+def test_numbers_of_coinciding_violations_stand_side_by_side() -> None:
+    task = make_task()
+    checks = tuple(replace(FAILED, id=f"check:{i}") for i in range(3))
+    root = ElementTree.fromstring(render_svg(task.view(), bar_fet(task), verdict=Verdict(False, False, checks)))
+    places = {node.text: (float(node.get("x")), float(node.get("y"))) for node in root.iter(f"{SVG}text")}  # type: ignore[arg-type]
+    xs = sorted(places[str(i)][0] for i in (1, 2, 3))
+    assert xs[1] - xs[0] >= 16
+    assert xs[2] - xs[1] >= 16

@@ -263,6 +263,7 @@ def _label_regions(canvas: Canvas, frame: Frame, view: TaskView) -> None:
 
 
 def _mark(canvas: Canvas, frame: Frame, failed: Sequence[CheckResult]) -> None:
+    badges: list[Pixel] = []
     for number, check in enumerate(failed, 1):
         if check.where is None:
             continue
@@ -274,9 +275,12 @@ def _mark(canvas: Canvas, frame: Frame, failed: Sequence[CheckResult]) -> None:
         ring = [(left, top), (right, top), (right, bottom), (left, bottom)]
         canvas.outlines([ring], "#ffffff", 4)
         canvas.outlines([ring], _VIOLATION, 2)
-        badge = [(right, top - 14), (right + 16, top - 14), (right + 16, top + 2), (right, top + 2)]
-        canvas.polygons([[badge]], _VIOLATION)
-        canvas.text((right + 8, top - 2), str(number), 11, "#ffffff", "middle")
+        x, y = right, top - 14
+        while any(abs(x - bx) < 17 and abs(y - by) < 17 for bx, by in badges):
+            x += 18  # boxes of several checks often coincide: their numbers stand side by side
+        badges.append((x, y))
+        canvas.polygons([[[(x, y), (x + 16, y), (x + 16, y + 16), (x, y + 16)]]], _VIOLATION)
+        canvas.text((x + 8, y + 12), str(number), 11, "#ffffff", "middle")
 
 
 def _shown(verdict: Verdict | None) -> tuple[CheckResult, ...]:

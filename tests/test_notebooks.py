@@ -1,0 +1,42 @@
+"""Every notebook runs from top to bottom and still prints what its committed outputs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+
+
+def printed(notebook: Any) -> list[tuple[int, str]]:
+    """Return (cell number, text) of everything the code cells printed."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        (i, output.text)
+        for i, cell in enumerate(cells)
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stdout"
+    ]
+
+
+def pictures(notebook: Any) -> int:
+    outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
+    return sum("image/svg+xml" in o.get("data", {}) for o in outputs)
+
+
+def test_there_is_a_quickstart() -> None:
+    assert [path.name for path in NOTEBOOKS] == ["quickstart.ipynb"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat", reason="needs the docs extra")
+    nbclient = pytest.importorskip("nbclient", reason="needs the docs extra")
+    committed = nbformat.read(path, as_version=4)
+    nbformat.validate(committed)
+    fresh = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(fresh, timeout=120, kernel_name="python3").execute()
+    assert printed(fresh) == printed(committed), "run `make notebooks` to refresh the committed outputs"
+    assert pictures(fresh) == pictures(committed) > 0
