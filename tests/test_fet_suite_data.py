@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edagym.envs.fet import generator
 from edagym.envs.fet.generator import generate_suite
 from edagym.envs.fet.interpreter import apply_edit, drawing_window
+from edagym.envs.fet.plan import Slot
 from edagym.envs.fet.prompt import render_task_text
-from edagym.errors import TaskError
-from edagym.spaces.edits import edit_from_json
+from edagym.envs.fet.reference import ReferenceInfeasible
+from edagym.errors import TaskError, ToolError
+from edagym.spaces.edits import Edit, edit_from_json
 from edagym.task_assets.fet import FETTask, suite
-from edagym.task_assets.fet.contours import load_library
+from edagym.task_assets.fet.contours import Contour, load_library
 from edagym.task_assets.fet.manifest import load_manifest, manifest_from_json
 from edagym.task_assets.fet.objective import objective_text
 from edagym.task_assets.fet.statistics import count_tokens, gate_missed, suite_statistics
@@ -202,6 +205,36 @@ def test_another_seed_gives_another_suite(tmp_path: Path) -> None:
 def test_unknown_task_in_only(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="L9/case_1"):
         generate_suite(tmp_path, progress=False, only=["L9/case_1"])
+
+
+def test_a_real_contour_without_the_capacity_is_replaced() -> None:
+    entry = next(e for e in load_manifest().entries if e.id == "L3/case_7")
+    small = Contour("mask:small", ((0, 0), (5, 0), (0, 5)), (), "mask", {"thick": False, "image": "small"})
+    slot = Slot("G3", 0, 8, contour=small)
+    made = generator.suite_task(replace(entry, demand=(8,)), [slot], 7)
+    assert made.swaps >= 1
+    assert made.task.metadata["contours"][0]["source"] == "procedural"
+    assert made.task.demand == (8,)
+
+
+def test_a_contour_that_keeps_failing_in_place_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = next(e for e in load_manifest().entries if e.id == "L3/case_1")
+    contours = [c for c in load_library() if c.tier == "G2" and not c.holes][:3]
+    slots = [Slot("G2", 0, 1, contour=c, locked=k == 0) for k, c in enumerate(contours)]
+    real_build, bad = generator.build_reference, contours[1].id
+
+    def build(task: FETTask) -> tuple[Edit, ...]:
+        if any(c["id"] == bad for c in task.metadata["contours"]):
+            raise ReferenceInfeasible("no room", field="region", value="flake_2")
+        return real_build(task)
+
+    monkeypatch.setattr(generator, "build_reference", build)
+    made = generator.suite_task(entry, slots, 7)
+    assert (made.scenes, made.swaps) == (generator.SCENES_PER_CONTOUR + 1, 1)
+    ids = [c["id"] for c in made.task.metadata["contours"]]
+    assert (ids[0], ids[2]) == (contours[0].id, contours[2].id)
+    with pytest.raises(ToolError, match="L3/case_1"):
+        generator.suite_task(entry, [replace(s, locked=True) for s in slots], 7)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,7 @@ def _able(entry: ManifestEntry, contour: Contour, material: str, demand: int) ->
         architecture=entry.architecture,
         via=entry.has("via"),
         pad_cover=entry.has("pad cover"),
+        limit=demand,
     )
     return found >= demand
 
@@ -177,6 +178,23 @@ def _able_contour(rng: np.random.Generator, entry: ManifestEntry, slot: Slot, ma
         if _able(entry, contour, material, slot.demand):
             return contour
     raise ToolError("no contour with the capacity", field="task", value=entry.id)
+
+
+def _with_reference(task: FETTask, edits: Sequence[Edit]) -> FETTask:
+    """Return the task with the size of its reference and, for circuits, the reference's netlist on record.
+
+    The edits go through the interpreter and the verifier once more, as an agent's would.
+    """
+    layout = FETLayout.from_task(task)
+    window = drawing_window(task.regions)
+    for edit in edits:
+        apply_edit(layout, edit, window=window)
+    if not verify(layout, task).strict_success:
+        raise ToolError("the interpreted reference fails", field="task", value=task.id)
+    metadata = {**task.metadata, "reference_edits": len(edits)}
+    if task.circuit is not None:
+        metadata["netlist"] = extract_netlist(task, layout).to_dict()
+    return replace(task, metadata=metadata)
 
 
 # -- training tasks ------------------------------------------------------------------------------------------------
@@ -237,9 +255,10 @@ def generate_task(
             if task is None:
                 continue
             try:
-                return _with_reference(task, build_reference(task))
+                edits = build_reference(task)
             except ReferenceInfeasible:
                 continue
+            return replace(task, metadata={**task.metadata, "reference_edits": len(edits)})
     options = {"level": level, "tier": tier, "architecture": architecture, "n_regions": n_regions, "demand": demand}
     raise ToolError("no training task within the retry limits", field="options", value=options, allowed="milder ones")
 
@@ -402,20 +421,3 @@ def _provenance(contour: Contour) -> dict[str, Any]:
     if "image" in contour.provenance:
         about["image"] = contour.provenance["image"]
     return about
-
-
-def _with_reference(task: FETTask, edits: Sequence[Edit]) -> FETTask:
-    """Return the task with the size of its reference and, for circuits, the reference's netlist on record.
-
-    The edits go through the interpreter and the verifier once more, as an agent's would.
-    """
-    layout = FETLayout.from_task(task)
-    window = drawing_window(task.regions)
-    for edit in edits:
-        apply_edit(layout, edit, window=window)
-    if not verify(layout, task).strict_success:
-        raise ToolError("the interpreted reference fails", field="task", value=task.id)
-    metadata = {**task.metadata, "reference_edits": len(edits)}
-    if task.circuit is not None:
-        metadata["netlist"] = extract_netlist(task, layout).to_dict()
-    return FETTask.from_dict({**task.to_dict(), "metadata": metadata})
