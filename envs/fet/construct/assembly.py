@@ -33,12 +33,14 @@ class Stuck(Exception):
     Args:
         region: Its index.
         reason: Why.
+        final: Whether other variants need not be tried.
     """
 
-    def __init__(self, region: int, reason: str) -> None:
+    def __init__(self, region: int, reason: str, final: bool = False) -> None:
         super().__init__(reason)
         self.region = region
         self.reason = reason
+        self.final = final
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def assemblies(plan: Plan, first: int = 0) -> Iterator[Assembly]:
                 _wire_all(plan, assembly)
         except Stuck as e:
             last = e
+            if e.final:
+                break
             continue
         yielded = True
         yield assembly
@@ -113,7 +117,7 @@ def chains_for(plan: Plan, k: int, obstacles: Obstacles, variant: int) -> Iterat
         yield without_gates(chain) if plan.architecture == "global_back_gated" else chain
 
 
-def obstacles_of(plan: Plan, k: int, chains: dict[int, Chain], wires: Sequence[Wire] = ()) -> Obstacles:
+def obstacles_of(plan: Plan, k: int, chains: dict[int, Chain]) -> Obstacles:
     """Return what is in the way on flake `k`: other flakes, and shapes placed for them."""
     box = _grown(plan.flakes[k].box, _REACH_UM)
     near = [
@@ -123,7 +127,6 @@ def obstacles_of(plan: Plan, k: int, chains: dict[int, Chain], wires: Sequence[W
     flakes = [plan.flakes[i].filled for i in near]
     gates = [shapely.Polygon(g.corners) for i in near if i in chains for g in chains[i].gates]
     contacts = [shapely.Polygon(c.corners) for i in near if i in chains for c in chains[i].contacts]
-    contacts += [shapely.Polygon(p) for w in wires for p in w.polygons]
     common = grow(flakes, FLAKE_CLEAR_UM)
     for_gates = [*common, *grow(gates, GATE_GAP_UM), *grow(contacts, limits.separation + MARGIN_UM)]
     for_contacts = [*common, *grow(gates, limits.separation + MARGIN_UM), *grow(contacts, limits.spacing + MARGIN_UM)]
@@ -140,7 +143,8 @@ def _place_all(plan: Plan, variant: int) -> Assembly:
             chain = next(chains_for(plan, k, obstacles_of(plan, k, chains), variant), None)
             if chain is None:
                 if k == order[0]:
-                    raise Stuck(k, f"no place for {plan.counts[k]} transistors")
+                    # Variant 0 tries every curve and size, and no neighbour's shapes were in the way.
+                    raise Stuck(k, f"no place for {plan.counts[k]} transistors", final=variant == 0)
                 order = [k, *(i for i in order if i != k)]
                 break
             chains[k] = chain

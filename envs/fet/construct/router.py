@@ -19,6 +19,7 @@ _ARC = math.cos(math.pi / 8)
 # Sharper turns would leave a notch in the drawn wire that the spacing rule sees.
 _MIN_TURN_COS = math.cos(math.radians(80))
 _FLARE_UM = 0.25
+_TURN_UM = 0.45
 _WINDOW_UM = 10.0
 _MAX_WIRE_UM = 0.4
 # Most centre-line points in one drawn polygon (twice as many vertices).
@@ -123,9 +124,11 @@ def route(
     goals = [e for e in goals if not shapely.intersects_xy(blocked, *e.out)]
     if not starts or not goals:
         return None
+    # Rounder rings about the contacts let a wire turn back past the contact that it leaves.
+    rings = shapely.get_coordinates(grow(own, keep + _TURN_UM))
     box = shapely.total_bounds(shapely.points([e.out for e in (*starts, *goals)]))
     for reach in (_WINDOW_UM, math.inf):
-        found = _search(blocked, starts, goals, box + np.array([-reach, -reach, reach, reach]))
+        found = _search(blocked, starts, goals, rings, box + np.array([-reach, -reach, reach, reach]))
         if found is not None:
             start, goal, middle = found
             points = (start.inside, start.out, *middle, goal.out, goal.inside)
@@ -174,19 +177,21 @@ def _corners(blocked: Any) -> Array:
     out = shapely.buffer(blocked, 0.001, join_style="mitre")
     nodes = []
     for polygon in shapely.get_parts(out):
-        for ring in (polygon.exterior, *polygon.interiors):
+        for k, ring in enumerate((polygon.exterior, *polygon.interiors)):
             xy = np.asarray(ring.coords)[:-1]
             if not shapely.is_ccw(ring):
                 xy = xy[::-1]
             before, after = xy - np.roll(xy, 1, axis=0), np.roll(xy, -1, axis=0) - xy
             turn = before[:, 0] * after[:, 1] - before[:, 1] * after[:, 0]
-            convex = turn > 1e-9 if ring is polygon.exterior or ring.equals(polygon.exterior) else turn < -1e-9
-            nodes.append(xy[convex])
+            nodes.append(xy[(turn > 1e-9) if k == 0 else (turn < -1e-9)])
     return np.vstack(nodes) if nodes else np.empty((0, 2))
 
 
-def _search(blocked: Any, starts: list[_Exit], goals: list[_Exit], window: Array) -> tuple[_Exit, _Exit, Points] | None:
-    corners = _corners(blocked)
+def _search(
+    blocked: Any, starts: list[_Exit], goals: list[_Exit], extra: Array, window: Array
+) -> tuple[_Exit, _Exit, Points] | None:
+    """A* over starts, goals, the obstacles' corners in the window and extra nodes; visibility is tested as needed."""
+    corners = np.vstack([_corners(blocked), extra])
     inside = (corners[:, 0] > window[0]) & (corners[:, 1] > window[1])
     inside &= (corners[:, 0] < window[2]) & (corners[:, 1] < window[3])
     corners = corners[inside]
