@@ -2,6 +2,7 @@
 # make test       lint, type check and the default tests
 # make test-slow  the tests that take minutes
 # make test-real  the tests that need EDAGYM_REAL_DATA, a folder with the original images
+# make docs       refresh the README's pictures and id table, and the notebook's outputs
 # make gallery    the contours of all tasks, with and without their reference layouts, in demo-out/gallery*/
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ DEMO_PY := .venv/bin/python
 TEST_PY := .venv-test/bin/python
 SOURCES := task_assets spaces verifiers envs wrappers baselines
 
-.PHONY: demo gallery test test-slow test-real lint types clean python-version
+.PHONY: demo gallery docs test test-slow test-real lint types clean python-version
 
 demo: .venv/.installed
 	$(DEMO_PY) -m edagym demo --out demo-out
@@ -41,6 +42,13 @@ types: .venv-test/.installed
 	rm -rf build/types && mkdir -p build/types/edagym
 	ln -s $(CURDIR)/src/edagym/* $(addprefix $(CURDIR)/,$(SOURCES)) build/types/edagym/
 	MYPYPATH=build/types $(TEST_PY) -m mypy -p edagym
+
+docs: .venv-test/.installed
+	$(TEST_PY) -m edagym show L4/case_23 --svg docs/images/l4-case-23-task.svg
+	$(TEST_PY) -m edagym show L4/case_23 --reference --svg docs/images/l4-case-23-reference.svg
+	mkdir -p build && $(TEST_PY) -m edagym list --markdown > build/ids.md
+	sed -i -e '/^<!-- ids:/,/^<!-- \/ids/{//!d}' -e '/^<!-- ids:/r build/ids.md' README.md
+	$(TEST_PY) -c "import nbformat as f, nbclient as c; p = 'notebooks/quickstart.ipynb'; n = f.read(p, 4); c.NotebookClient(n, record_timing=False).execute(); f.write(n, p)"
 
 .venv/.installed: pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv .venv

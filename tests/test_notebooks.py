@@ -38,5 +38,5 @@ def test_notebook(path: Path) -> None:
     nbformat.validate(committed)
     fresh = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(fresh, timeout=120, kernel_name="python3").execute()
-    assert printed(fresh) == printed(committed), "run `make notebooks` to refresh the committed outputs"
+    assert printed(fresh) == printed(committed), "run `make docs` to refresh the committed outputs"
     assert pictures(fresh) == pictures(committed) > 0
