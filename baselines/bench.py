@@ -21,7 +21,6 @@ from edagym.baselines.policies import RandomPolicy, reference_edits
 from edagym.envs.core.trace import tool_versions
 from edagym.envs.fet.env import MIN_BUDGET, FETEnv
 from edagym.envs.fet.interpreter import apply_edit
-from edagym.spaces import Command
 from edagym.task_assets.fet.suite import load_task, task_ids
 from edagym.verifiers.fet import FETLayout, FETVerifier
 
@@ -52,7 +51,7 @@ def bench_fet(seconds: float = 2.0, train_resets: int = 10, progress: bool = Tru
             },
         ),
         ("async_steps_per_s", lambda: _async_steps_per_s(2, seconds)),
-        ("profile", lambda: {"edit_step": _profile(_step_some), "verify": _profile(_verify_some)}),
+        ("profile", lambda: {"edit_step": _profile(_edit_steps()), "verify": _profile(_verifications())}),
     ]
     results: dict[str, Any] = {}
     for name, measure in tqdm(steps, desc="bench fet", disable=not progress):
@@ -158,23 +157,29 @@ def _async_steps_per_s(workers: int, seconds: float) -> float:
         envs.close()
 
 
-def _step_some() -> None:
+def _edit_steps() -> Callable[[], None]:
     env = gym.make("FET-All-v0", disable_env_checker=True).unwrapped
     assert isinstance(env, FETEnv)
     env.reset(seed=0)
-    for _ in range(20):
-        env.reset()
-        for action in _actions(env, MIN_BUDGET - 1):
-            env.step(action)
+    start, actions = env.snapshot(), _actions(env, MIN_BUDGET - 1)
+
+    def run() -> None:
+        for _ in range(20):
+            env.restore(start)
+            for action in actions:
+                env.step(action)
+
+    return run
 
 
-def _verify_some() -> None:
-    env = FETEnv()
-    for task_id in env.task_ids[::4]:
-        env.reset(options={"task": task_id})
-        for edit in reference_edits(env.task):
-            env.step_edit(edit)
-        env.step_edit(Command.VERIFY)
+def _verifications() -> Callable[[], None]:
+    pairs = reference_layouts()[::4]
+
+    def run() -> None:
+        for verifier, layout in pairs:
+            verifier.verify(FETLayout(layout.layers, {s.name: layout.shapes(s.name) for s in layout.layers}))
+
+    return run
 
 
 def _profile(run: Callable[[], None], top: int = 12) -> list[dict[str, Any]]:

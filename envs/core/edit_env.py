@@ -160,7 +160,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         if unknown:
             raise TaskError("unknown reset option", field="options", value=unknown, allowed=["task"])
         chosen = (options or {}).get("task")
-        self._start(self._sample_task(self.np_random) if chosen is None else self._find_task(chosen))
+        self._start(self._sample_task(self.np_random) if chosen is None else self.find_task(chosen))
         self._render_human()
         return self.observe()
 
@@ -391,7 +391,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         """Choose a task."""
 
     @abstractmethod
-    def _find_task(self, key: Any) -> TaskT:
+    def find_task(self, key: Any) -> TaskT:
         """Return the task of an id (or check a task object); raises `TaskError`."""
 
     @abstractmethod

@@ -133,9 +133,10 @@ class FETEnv(EditEnv[FETTask, Edit]):
 
     def _sample_task(self, rng: np.random.Generator) -> FETTask:
         ids = tuple(self._tasks)
-        return self._find_task(ids[int(rng.integers(len(ids)))])
+        return self.find_task(ids[int(rng.integers(len(ids)))])
 
-    def _find_task(self, key: Any) -> FETTask:
+    def find_task(self, key: Any) -> FETTask:
+        """Return the task of an id, or a given task object itself; raises `TaskError`."""
         if isinstance(key, FETTask):
             return key
         if key not in self._tasks:
@@ -286,7 +287,8 @@ class FETTrainEnv(FETEnv):
 
         return generate_task(rng, **self._wanted)
 
-    def _find_task(self, key: Any) -> FETTask:
+    def find_task(self, key: Any) -> FETTask:
+        """Return the task of an id, or a given task object itself; raises `TaskError`."""
         if isinstance(key, FETTask):
             return key
         raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed="a FETTask object")

@@ -1,1 +1,1 @@
-"""Placeholder docstring, see below."""
+"""PettingZoo environments (optional dependency, extra ``rl``)."""

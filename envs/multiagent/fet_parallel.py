@@ -1,0 +1,158 @@
+"""`FETParallelEnv`: a FET task shared by one agent per flake (PettingZoo's ParallelEnv).
+
+All agents draw on one layout. In every step each agent acts; edits are applied in agent order and each is charged to
+the common budget. If any agent asks for a verify, one is run after the edits and charged once. The team submits in the
+step in which every agent says submit or declare_infeasible; until then such an action waits and costs nothing. The
+reward is the team's, the same for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Dict
+from pettingzoo import ParallelEnv
+
+from edagym.envs.core.edit_env import StepResult
+from edagym.envs.fet.env import FETEnv, FETTrainEnv
+from edagym.errors import EditError
+from edagym.spaces.actions import Command, EditSpace
+from edagym.spaces.contours import MAX_REGIONS, MAX_RING_POINTS
+from edagym.spaces.rings import MAX_COORD_UM
+
+_FINAL = (Command.SUBMIT, Command.DECLARE_INFEASIBLE)
+
+Agents = dict[str, Any]
+
+
+class FETParallelEnv(ParallelEnv):
+    """One agent per flake, one layout, one verdict.
+
+    Observations are those of `FETEnv` and:
+        own_region: (1,) int16: row of the agent's flake.
+        own_points: (128, 2) float32, um: outer ring of the agent's flake.
+        own_n_points: (1,) int16.
+
+    Args:
+        env: The environment to share; None: `FETEnv` (or `FETTrainEnv` for suite ``"FET-Train"``) with `kwargs`.
+        **kwargs: Keyword arguments of that environment.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**FETEnv.metadata, "name": "fet_parallel_v0", "is_parallelizable": True}
+
+    def __init__(self, env: FETEnv | None = None, **kwargs: Any) -> None:
+        if env is None:
+            train = kwargs.get("suite") == "FET-Train"
+            if train:
+                del kwargs["suite"]
+            env = (FETTrainEnv if train else FETEnv)(**kwargs)
+        self._env = env
+        self.render_mode = env.render_mode
+        # As many as the largest task needs; endless environments may ask for the published maximum.
+        sizes = [len(env.find_task(task_id).regions) for task_id in env.task_ids] or [MAX_REGIONS]
+        self.possible_agents = [f"flake_{i + 1}" for i in range(max(sizes))]
+        self.agents: list[str] = []
+        own = {
+            "own_region": Box(0, MAX_REGIONS - 1, (1,), np.int16),
+            "own_points": Box(-MAX_COORD_UM, MAX_COORD_UM, (MAX_RING_POINTS, 2), np.float32),
+            "own_n_points": Box(0, MAX_RING_POINTS, (1,), np.int16),
+        }
+        self.observation_spaces = {
+            a: Dict({**env.observation_space.spaces, **own})  # type: ignore[attr-defined]
+            for a in self.possible_agents
+        }
+        self.action_spaces = {a: EditSpace() for a in self.possible_agents}
+
+    def observation_space(self, agent: str) -> Dict:
+        """Return an agent's observation space, always the same object."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> EditSpace:
+        """Return an agent's action space, always the same object."""
+        return self.action_spaces[agent]
+
+    @property
+    def unwrapped_env(self) -> FETEnv:
+        """The shared single-agent environment."""
+        return self._env
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Agents, Agents]:
+        """Start an episode; the agents are the task's flakes, in region order.
+
+        Args:
+            seed: As of `EditEnv.reset`.
+            options: ``{"task": id}`` picks the task; other keys are ignored, as PettingZoo's own test expects.
+        """
+        known = {"task": options["task"]} if options and "task" in options else None
+        observation, info = self._env.reset(seed=seed, options=known)
+        self.agents = self.possible_agents[: len(self._env.view.regions)]
+        return self._shared(observation, info)
+
+    def step(self, actions: Agents) -> tuple[Agents, Agents, Agents, Agents, Agents]:
+        """Run one action of every agent; see the module docstring.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos by agent. ``edit_error`` in an agent's info is
+            about its own edit.
+        """
+        agents = list(self.agents)
+        layers = [spec.name for spec in self._env.view.layers]
+        commands: dict[str, Command] = {}
+        errors = dict.fromkeys(agents, "")
+        result: StepResult | None = None
+        for agent in agents:
+            try:
+                action = self.action_spaces[agent].to_edit(actions[agent], layers)
+            except EditError as e:
+                result = self._env.refuse(str(e))
+            else:
+                if isinstance(action, Command):
+                    commands[agent] = action
+                    continue
+                result = self._env.step_edit(action)
+            errors[agent] = result[4]["edit_error"]
+            if self._env.ended:
+                break
+        if not self._env.ended and commands:
+            if len(commands) == len(agents) and all(c in _FINAL for c in commands.values()):
+                unanimous = all(c is Command.SUBMIT for c in commands.values())
+                result = self._env.step_edit(Command.SUBMIT if unanimous else Command.DECLARE_INFEASIBLE)
+            elif Command.VERIFY in commands.values():
+                result = self._env.step_edit(Command.VERIFY)
+        # An edit, a verify or the team's end has run: when nobody edits and nobody verifies, all want to end.
+        if result is None:
+            raise ResetNeeded("there are no agents: the episode is over (or never began), call reset()")
+        observation, reward, terminated, truncated, info = result
+        observations, infos = self._shared(observation, info)
+        for agent in agents:
+            infos[agent]["edit_error"] = errors[agent]
+        if terminated or truncated:
+            self.agents = []
+        return (
+            observations,
+            dict.fromkeys(agents, reward),
+            dict.fromkeys(agents, terminated),
+            dict.fromkeys(agents, truncated),
+            infos,
+        )
+
+    def _shared(self, observation: Agents, info: Agents) -> tuple[Agents, Agents]:
+        """Give every agent its own copy, with its flake added."""
+        observations, infos = {}, {}
+        for i, agent in enumerate(self.agents):
+            observations[agent] = {key: array.copy() for key, array in observation.items()}
+            observations[agent]["own_region"] = np.array([i], np.int16)
+            observations[agent]["own_points"] = observation["region_points"][i].copy()
+            observations[agent]["own_n_points"] = observation["region_n_points"][i : i + 1].copy()
+            infos[agent] = {**info, "verdict": dict(info["verdict"])}
+        return observations, infos
+
+    def render(self) -> Any:
+        """Render the shared layout; see `EditEnv.render`."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close the shared environment."""
+        self._env.close()
