@@ -313,6 +313,38 @@ def test_generate_suite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert written == load_task(TASK).to_json()
 
 
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+BENCH = {
+    "edit_steps_per_s": {"made": 12345.6, "bare": 15000.0},
+    "reset_ms": {"FET-All-v0": {"median": 0.5, "n": 500}},
+    "async_steps_per_s": 99.5,
+    "profile": {"verify": [{"function": "drc.py:check", "own_share": 0.25, "with_callees_share": 0.5, "calls": 7}]},
+}
+
+
+def test_bench_prints_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from edagym.baselines import bench
+
+    asked: list[tuple[float, int]] = []
+    monkeypatch.setattr(bench, "bench_fet", lambda seconds, resets: asked.append((seconds, resets)) or BENCH)
+    code, out, _ = run(capsys, "bench", "fet", "--seconds", "0.5", "--train-resets", "3")
+    assert code == PASS
+    assert asked == [(0.5, 3)]
+    for figure in ("12,346", "15,000", "median 0.5, n 500", "99.5", "25.0%", "drc.py:check"):
+        assert figure in out
+    assert run_json(capsys, "bench", "fet")[1] == BENCH
+    assert run(capsys, "bench", "fet", "--seconds", "-1")[0] == BAD_INPUT
+
+
+@pytest.mark.slow
+def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = run_json(capsys, "bench", "fet", "--seconds", "0.2", "--train-resets", "1")
+    assert code == PASS
+    assert data["edit_steps_per_s"]["made"] > 0
+    assert data["verify_ms"]["paper_only"]["n"] == 128
+
+
 # -- the process ---------------------------------------------------------------------------------------------------
 
 

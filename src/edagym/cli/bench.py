@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from edagym.cli.common import PASS, add_json_flag, emit
+from edagym.cli.common import PASS, add_json_flag, emit, table
+from edagym.errors import TaskError
 
 
 def add_parser(commands: Any) -> None:
@@ -16,13 +17,48 @@ def add_parser(commands: Any) -> None:
         description="Measure edit steps per second, verify and reset times, and asynchronous throughput.",
     )
     parser.add_argument("family", metavar="FAMILY", choices=("fet",), help="fet")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
+    parser.add_argument("--train-resets", type=int, default=10, help="resets of FET-Train-v0 to time (default: 10)")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from edagym.baselines.bench import bench_fet, bench_table
+    from edagym.baselines.bench import bench_fet
 
-    result = bench_fet()
-    emit(args, result, bench_table(result))
+    for name, value in (("--seconds", args.seconds), ("--train-resets", args.train_resets)):
+        if not value > 0:
+            raise TaskError("must be positive", field=name, value=value, allowed="> 0")
+    result = bench_fet(args.seconds, args.train_resets)
+    emit(args, result, _text(result))
     return PASS
+
+
+def _text(result: dict[str, Any]) -> str:
+    """Return one line per figure, then where the time goes."""
+    rows: list[tuple[str, str]] = []
+    for name, value in result.items():
+        if name != "profile":
+            rows.extend(_rows(name, value))
+    lines = [table(rows, ("figure", "value"))]
+    for name, profile in result["profile"].items():
+        shares = [
+            (f"{row['own_share']:.1%}", f"{row['with_callees_share']:.1%}", row["calls"], row["function"])
+            for row in profile
+        ]
+        lines += ["", table(shares, ("own time", "with callees", "calls", f"function ({name})"))]
+    return "\n".join(lines)
+
+
+def _rows(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and any(isinstance(v, dict) for v in value.values()):
+        return [row for key, inner in value.items() for row in _rows(f"{name} {key}", inner)]
+    return [(name, _pairs(value) if isinstance(value, dict) else _number(value))]
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) and value >= 1000 else str(value)

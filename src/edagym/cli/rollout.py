@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edagym.cli.common import PASS, TOOL_ERROR, add_json_flag, emit, out_dir, table
@@ -66,7 +66,7 @@ def by_level(records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]
     return dict(sorted(groups.items()))
 
 
-def result_table(runs: dict[str, Sequence[dict[str, Any]]]) -> str:
+def result_table(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     """Return a table of passes under both criteria: one row per level, two columns per policy."""
     from edagym.baselines.rollout import summarise
 
