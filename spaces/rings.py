@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edagym.task_assets.fet.grid import DBU_PER_UM, IntRing, ring_to_dbu
 
-MAX_COORD_UM = 2048.0
+MAX_COORD_UM = 4096.0
 """Largest coordinate in arrays, um. A float32 of this size still resolves the 1 nm grid four times over."""
 
 _PAIR = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?),(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)")

@@ -276,7 +276,7 @@ def test_layout_limits():
     for shapes in (
         {"gate": [square] * (MAX_SHAPES + 1)},
         {"gate": [tuple((i, i * i) for i in range(MAX_SHAPE_POINTS + 1))]},
-        {"gate": [((0, 0), (3_000_000, 0), (0, 10))]},
+        {"gate": [((0, 0), (5_000_000, 0), (0, 10))]},
         {"poly": [square]},
     ):
         with pytest.raises(EditError):
