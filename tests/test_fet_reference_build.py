@@ -147,6 +147,36 @@ def test_library_contours(k):
         assert_solves(task, build_reference(task))
 
 
+@pytest.mark.parametrize("k", range(7, 184, 11))
+def test_library_contours_with_edge_contacts(k):
+    contour = load_library()[k]
+    task = make_task([(contour.hull, contour.holes)], architecture="edge_contacted", via=True)
+    assert_solves(task, build_reference(task))
+
+
+def test_edge_contacts_do_not_reach_deep_where_the_edge_is_uneven():
+    """A contact set against the ground of a slot would cover the flake beside it."""
+    slots = [
+        (0, 0),
+        (20, 0),
+        (20, 2.7),
+        (18, 2.7),
+        (18, 3.3),
+        (20, 3.3),
+        (20, 6),
+        (0, 6),
+        (0, 3.3),
+        (2, 3.3),
+        (2, 2.7),
+        (0, 2.7),
+    ]
+    task = make_task([(slots, ())], architecture="edge_contacted", via=True)
+    edits = build_reference(task)
+    assert_solves(task, edits)
+    inner = shapely.Polygon(slots).buffer(-0.5)
+    assert all(not inner.intersects(shapely.Polygon(e.points)) for e in edits if e.layer == "contacts")
+
+
 @pytest.mark.parametrize("k", range(3, 180, 36))
 def test_library_pairs_carry_complementary_circuits(k):
     library = load_library()

@@ -196,6 +196,24 @@ def test_an_enclosed_contact_cannot_be_reached():
     assert route(two_terminals(), [0], [1], [cage], [], 0.4, 0.2) is None
 
 
+@pytest.mark.parametrize("width", [0.2, 0.4])
+@pytest.mark.parametrize("seed", range(12))
+def test_wires_between_scattered_walls_have_simple_outlines(seed, width):
+    rng = np.random.default_rng(seed)
+    walls = [
+        shapely.box(x, y, x + w, y + h)
+        for x, y, w, h in zip(
+            rng.uniform(2, 16, 14), rng.uniform(-6, 6, 14), rng.uniform(0.1, 2, 14), rng.uniform(0.1, 2, 14)
+        )
+    ]
+    terminals = [Terminal(upright(0, 0, 0.5, 0.5)), Terminal(upright(20, 0, 0.5, 0.5))]
+    wire = route(terminals, [0], [1], grow(walls, 0.1 + width / 2), [], width, 0.1)
+    assert wire is not None
+    pieces = [shapely.Polygon(p) for p in wire.polygons]
+    assert all(p.is_valid for p in pieces)
+    assert shapely.union_all(pieces).distance(shapely.union_all(walls)) > 0.09
+
+
 def test_a_used_side_is_not_used_again():
     first, second = two_terminals()
     wire = route([Terminal(first.rect, (0,)), second], [0], [1], [], [], 0.4, 0.2)

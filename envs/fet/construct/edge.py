@@ -14,6 +14,8 @@ from edagym.envs.fet.construct.stations import Obstacles, Sizes, gate_stations
 
 # How far contacts reach over the edge, um.
 ENTRY_UM = 0.12
+# A contact on an uneven edge must nowhere reach farther in than this, um.
+_DEEPEST_UM = 0.35
 _MIN_EDGE_UM = 0.4
 _PER_CURVE = 5
 
@@ -45,6 +47,7 @@ def _edge_contacts(flake: Flake, sizes: Sizes, limits: Limits, obstacles: Obstac
     edges = flake.b - flake.a
     lengths = np.hypot(*edges.T)
     size = sizes.contact_length if limits.enclosure is not None else max(0.8, sizes.contact_length)
+    forbidden = [flake.polygon.buffer(-_DEEPEST_UM), *([] if obstacles.contacts is None else [obstacles.contacts])]
     rects: list[Rect] = []
     for k in np.argsort(-lengths, kind="stable").tolist():
         if lengths[k] < _MIN_EDGE_UM:
@@ -57,7 +60,8 @@ def _edge_contacts(flake: Flake, sizes: Sizes, limits: Limits, obstacles: Obstac
         for share in (0.5, 0.2, 0.8) if lengths[k] > 2 * size else (0.5,):
             x, y = (flake.a[k] + share * edges[k]).tolist()
             rect = Rect(x - shift * ty, y + shift * tx, tx, ty, along / 2, (outer + ENTRY_UM) / 2)
-            if obstacles.contacts is None or not shapely.intersects(obstacles.contacts, shapely.Polygon(rect.corners)):
+            polygon = shapely.Polygon(rect.corners)
+            if not any(shapely.intersects(f, polygon) for f in forbidden):
                 rects.append(rect)
     return rects
 

@@ -128,7 +128,7 @@ def route(
     rings = shapely.get_coordinates(grow(own, keep + _TURN_UM))
     box = shapely.total_bounds(shapely.points([e.out for e in (*starts, *goals)]))
     for reach in (_WINDOW_UM, math.inf):
-        found = _search(blocked, starts, goals, rings, box + np.array([-reach, -reach, reach, reach]))
+        found = _search(blocked, starts, goals, rings, width, box + np.array([-reach, -reach, reach, reach]))
         if found is not None:
             start, goal, middle = found
             points = (start.inside, start.out, *middle, goal.out, goal.inside)
@@ -188,9 +188,13 @@ def _corners(blocked: Any) -> Array:
 
 
 def _search(
-    blocked: Any, starts: list[_Exit], goals: list[_Exit], extra: Array, window: Array
+    blocked: Any, starts: list[_Exit], goals: list[_Exit], extra: Array, width: float, window: Array
 ) -> tuple[_Exit, _Exit, Points] | None:
-    """A* over starts, goals, the obstacles' corners in the window and extra nodes; visibility is tested as needed."""
+    """A* over starts, goals, the obstacles' corners in the window and extra nodes; visibility is tested as needed.
+
+    A bend eats into the inner side of both segments that meet there; segments too short for the bends at their two
+    ends are refused, because the outline would cross itself.
+    """
     corners = np.vstack([_corners(blocked), extra])
     inside = (corners[:, 0] > window[0]) & (corners[:, 1] > window[1])
     inside &= (corners[:, 0] < window[2]) & (corners[:, 1] < window[3])
@@ -199,13 +203,15 @@ def _search(
     first, last = len(starts), len(starts) + len(goals)
     xy = np.vstack([[e.out for e in starts], [e.out for e in goals], corners.reshape(-1, 2)])
     goal_dirs = np.array([e.direction for e in goals])
+    goal_spare = np.array([e.length - _FLARE_UM for e in goals])
     estimate = np.hypot(*(xy[:, None] - xy[None, first:last]).transpose(2, 0, 1)).min(axis=1)
     cost = np.full(len(xy), np.inf)
     came = np.full(len(xy), -1)
+    spare = np.zeros(len(xy))  # inner length left of the segment that arrives at a node
     done = np.zeros(len(xy), dtype=bool)
     heap: list[tuple[float, int]] = []
     for k, e in enumerate(starts):
-        cost[k] = e.length
+        cost[k], spare[k] = e.length, e.length - _FLARE_UM
         heapq.heappush(heap, (float(cost[k] + estimate[k]), k))
     while heap:
         _, k = heapq.heappop(heap)
@@ -225,17 +231,27 @@ def _search(
         with np.errstate(divide="ignore", invalid="ignore"):
             unit = d / length[:, None]
         new = cost[k] + length
-        ok = ~done & (length > 0.02) & (new < cost - 1e-9) & (unit @ heading > _MIN_TURN_COS)
+        eaten = _eaten(unit @ heading, width)
+        left = length - eaten
+        ok = ~done & (new < cost - 1e-9) & (eaten <= spare[k]) & (left > 0.02)
         ok[:first] = False
-        ok[first:last] &= -(unit[first:last] * goal_dirs).sum(axis=1) > _MIN_TURN_COS
+        last_eaten = _eaten(-(unit[first:last] * goal_dirs).sum(axis=1), width)
+        ok[first:last] &= (last_eaten < left[first:last]) & (last_eaten < goal_spare)
         at = np.flatnonzero(ok)
         if len(at) == 0:
             continue
         lines = shapely.linestrings(np.stack([np.tile(xy[k], (len(at), 1)), xy[at]], axis=1))
         for j in at[~shapely.intersects(blocked, lines)].tolist():
-            cost[j], came[j] = new[j], k
+            cost[j], came[j], spare[j] = new[j], k, left[j]
             heapq.heappush(heap, (float(new[j] + estimate[j]), j))
     return None
+
+
+def _eaten(cosine: Array, width: float) -> Array:
+    """Length that a bend takes from the inner side of its two segments; inf where the bend is too sharp."""
+    ok = cosine > _MIN_TURN_COS  # NaN, of a node with itself, is not
+    c = np.where(ok, cosine, 0.0)
+    return np.where(ok, np.sqrt(np.maximum(0.0, 1 - c) / (1 + c)) * width / 2 + 0.005, np.inf)
 
 
 def _ribbon(points: Sequence[tuple[float, float]], width: float) -> Points:
