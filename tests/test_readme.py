@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_pictures_are_up_to_date(name: str) -> None:
     layout = reference_layout(task) if name == "reference" else FETLayout.from_task(task)
     shown = (ROOT / "docs" / "images" / f"l4-case-23-{name}.svg").read_text(encoding="utf-8")
     assert shown == render_svg(task.view(), layout), "run `make docs`"
+
+
+def test_data_card_lists_every_column_with_its_status() -> None:
+    card = (ROOT / "task_assets" / "fet" / "DATA_CARD.md").read_text(encoding="utf-8")
+    manifest = json.loads((ROOT / "task_assets" / "fet" / "manifest.json").read_text(encoding="utf-8"))
+    rows = [
+        f"| `{name}` | {about['status']} | {about['meaning']} | {about['basis']} |"
+        for name, about in manifest["columns"].items()
+    ]
+    assert "\n".join(rows) in card
 
 
 def test_links_and_pictures_exist() -> None:
