@@ -42,6 +42,14 @@ def make_env(suite: str, **kwargs: Any) -> FETEnv:
     return env
 
 
+def make_policy(name: str) -> Policy:
+    """Return a scripted policy; raises `TaskError` if there is none of that name."""
+    if name not in POLICIES:
+        raise TaskError("unknown policy", field="policy", value=name, allowed=sorted(POLICIES))
+    policy: Policy = POLICIES[name]()
+    return policy
+
+
 def run_attempt(env: FETEnv, policy: Policy, *, suite: str, episode: int, seed: int) -> dict[str, Any]:
     """Run a policy on the environment's current task until the episode ends: the only loop.
 
@@ -132,10 +140,7 @@ def rollout(
     suite = suite.removesuffix("-v0")
     if isinstance(env, str):
         env = make_env(env)
-    if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise TaskError("unknown policy", field="policy", value=policy, allowed=sorted(POLICIES))
-        policy = POLICIES[policy]()
+    chosen = make_policy(policy) if isinstance(policy, str) else policy
     endless = not env.task_ids
     if endless and tasks is not None:
         raise TaskError("an endless environment makes its own tasks", field="tasks", value=list(tasks), allowed=None)
@@ -143,10 +148,10 @@ def rollout(
     plan = [(task_id, episode) for task_id in ids for episode in range(episodes)]
     records: list[dict[str, Any]] = []
     env.reset(seed=seed, options={"task": plan[0][0]} if plan and not endless else None)
-    for i, (task_id, episode) in enumerate(tqdm(plan, desc=f"{policy.name} on {suite}", disable=not progress)):
+    for i, (task_id, episode) in enumerate(tqdm(plan, desc=f"{chosen.name} on {suite}", disable=not progress)):
         if i:
             env.reset(options=None if endless else {"task": task_id})
-        record = run_attempt(env, policy, suite=suite, episode=episode, seed=seed)
+        record = run_attempt(env, chosen, suite=suite, episode=episode, seed=seed)
         if out is not None:
             record["artefacts"] = _save(env, record, Path(out), pictures)
             with (Path(out) / "records.jsonl").open("a", encoding="utf-8") as f:

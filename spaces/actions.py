@@ -112,7 +112,7 @@ class EditSpace(Dict):
         except (KeyError, TypeError, AttributeError) as e:
             raise EditError(f"malformed action ({type(e).__name__}: {e})", allowed=list(self.spaces)) from e
         except (ValueError, OverflowError) as e:
-            raise EditError("a number is not finite", field="points or width", allowed="finite um") from e
+            raise EditError("malformed or not finite", field="points or width", allowed="finite um") from e
 
     def from_edit(self, edit: Action, layers: Sequence[str]) -> dict[str, Any]:
         """Return the action of an edit or command.

@@ -16,7 +16,7 @@ from edagym.task_assets.fet.task import Region
 
 MAX_REGIONS = 20
 MAX_RING_POINTS = 128
-MAX_HOLES = 16
+MAX_HOLES = 40
 MAX_HOLE_POINTS = 160
 MAX_LAYERS = 12
 MAX_DEMAND = 1000
@@ -31,9 +31,9 @@ class ContourSpace(Dict):
         region_material: (20,) int16: row of the material in the layer table; -1 unused.
         region_demand: (20,) int16: least transistors that the objective asks for; -1 none.
         region_mask: (20,) int8: 1 where a region exists.
-        hole_points: (16, 160, 2) float32, um: interior rings of all regions.
-        hole_n_points: (16,) int16.
-        hole_region: (16,) int16: region row of each hole; -1 unused.
+        hole_points: (40, 160, 2) float32, um: interior rings of all regions.
+        hole_n_points: (40,) int16.
+        hole_region: (40,) int16: region row of each hole; -1 unused.
 
     Args:
         seed: Seed of the space's own sampler.

@@ -100,13 +100,13 @@ class TaskSpace(Dict):
                 out["rule_region"][i] = regions.index(rule.region)
             if rule.min_um is not None:
                 out["rule_value"][i] = rule.min_um
-        if (spec := view.circuit) is not None:
+        if (circuit := view.circuit) is not None:
             out["circuit"][:] = (
-                TEMPLATES.index(spec.template),
-                LOADS.index(spec.load),
-                spec.instances,
-                spec.transistors_per_instance,
-                spec.flakes_per_instance,
+                TEMPLATES.index(circuit.template),
+                LOADS.index(circuit.load),
+                circuit.instances,
+                circuit.transistors_per_instance,
+                circuit.flakes_per_instance,
             )
-            out["circuit_exact"][: len(spec.exact_per_flake)] = spec.exact_per_flake
+            out["circuit_exact"][: len(circuit.exact_per_flake)] = circuit.exact_per_flake
         return out

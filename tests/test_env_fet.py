@@ -91,6 +91,7 @@ def test_verdicts_are_hidden_until_paid_for():
     observation, _, _, _, info = run(env, GOOD)
     assert info["verdict"] == {"paper": -1, "strict": -1, "share_passed": -1.0, "failed": "", "messages": ""}
     assert (observation["last_checks"] == -1).all()
+    assert (observation["last_transistors"] == -1).all()
     assert env.verdict is None
 
 
@@ -313,12 +314,34 @@ def test_check_flags():
     flags = dict(zip(CHECK_KINDS, observation["last_checks"].tolist()))
     verdict = env.verdict
     for kind in CHECK_KINDS:
-        of_kind = [c.passed for c in verdict.checks if ("strict" if c.strict else c.kind) == kind]
+        of_kind = [c.passed for c in verdict.checks if c.kind == kind]
         assert flags[kind] == (int(all(of_kind)) if of_kind else -1), kind
     assert flags["transistor_count"] == 0
     assert flags["min_spacing"] == 1
     assert flags["circuit_spec"] == -1
+    assert {c.kind for c in verdict.checks} <= set(CHECK_KINDS)
+    assert observation["last_transistors"].tolist() == [0] + [-1] * 19
     assert observation["last_share"][0] == pytest.approx(verdict.share_passed("strict"))
+
+
+def test_strict_flags_are_kept_from_the_paper_criterion():
+    paper, strict = (run(make_env(criterion=c), [*BAD, Command.VERIFY])[0]["last_checks"] for c in ("paper", "strict"))
+    of_strict = [kind.startswith("strict_") for kind in CHECK_KINDS]
+    assert (paper[of_strict] == -1).all()
+    assert (strict[of_strict] >= 0).any()
+    assert np.array_equal(paper[np.logical_not(of_strict)], strict[np.logical_not(of_strict)])
+
+
+def test_every_check_of_the_suite_has_a_flag():
+    env = FETEnv("FET-All")
+    kinds = {c.kind for t in env.task_ids for c in env_verdict(env, t).checks}
+    assert kinds <= set(CHECK_KINDS)
+
+
+def env_verdict(env: FETEnv, task_id: str) -> Verdict:
+    env.reset(options={"task": task_id})
+    run(env, [Command.SUBMIT])
+    return env.verdict
 
 
 def test_observations_share_no_memory():

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -52,7 +52,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         render_mode: One of ``metadata["render_modes"]``, or None.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 4}
+    # Gymnasium declares this as an instance variable, so that it cannot be a ClassVar here.
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self,

@@ -10,7 +10,13 @@ import numpy as np
 
 from edagym.envs.core.edit_env import MAX_BUDGET, EditEnv, Observation
 from edagym.envs.fet.interpreter import apply_edit, drawing_window
-from edagym.envs.fet.observation import LayoutArrays, check_flags, observation_space, static_arrays
+from edagym.envs.fet.observation import (
+    LayoutArrays,
+    check_flags,
+    found_transistors,
+    observation_space,
+    static_arrays,
+)
 from edagym.errors import TaskError
 from edagym.spaces.actions import Command, EditSpace, action_from_json, action_to_json
 from edagym.spaces.edits import AddPolygon, Edit
@@ -184,6 +190,7 @@ class FETEnv(EditEnv[FETTask, Edit]):
     def _set_seen(self, verdict: Verdict | None) -> None:
         super()._set_seen(verdict)
         self._flags = check_flags(verdict, self.criterion)
+        self._found = found_transistors(verdict, self._ready.view.regions if verdict else ())
 
     def _observe(self) -> Observation:
         assert self._arrays is not None
@@ -191,6 +198,7 @@ class FETEnv(EditEnv[FETTask, Edit]):
         observation.update(self._arrays.copies())
         observation["budget_left"] = np.array((self.budget_left,), np.int16)
         observation["last_checks"] = self._flags.copy()
+        observation["last_transistors"] = self._found.copy()
         observation["last_share"] = np.array((self._verdict_info["share_passed"],), np.float32)
         observation["last_edit_error"] = np.array((bool(self._edit_error),), np.int8)
         observation["inputs_changed"] = np.array((self._inputs_changed(),), np.int8)
@@ -251,8 +259,8 @@ class FETTrainEnv(FETEnv):
         tier: ``"G1"``, ``"G2"`` or ``"G3"``: shape tier of the flakes.
         architecture: Device architecture.
         n_regions: Number of flakes.
-        demand: Transistors per flake.
-        holes: Whether flakes have holes.
+        demand: Transistors of each flake, or one number per flake.
+        holes: Holes of each flake; True for 1.
         **kwargs: See `FETEnv` (but neither suite nor tasks).
     """
 
@@ -262,11 +270,11 @@ class FETTrainEnv(FETEnv):
         tier: str | None = None,
         architecture: str | None = None,
         n_regions: int | None = None,
-        demand: int | None = None,
-        holes: bool | None = None,
+        demand: int | Sequence[int] | None = None,
+        holes: int | bool | None = None,
         **kwargs: Any,
     ) -> None:
-        wanted = {
+        wanted: dict[str, Any] = {
             "level": level,
             "tier": tier,
             "architecture": architecture,

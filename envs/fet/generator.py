@@ -23,6 +23,7 @@ from edagym.envs.fet.reference import ReferenceInfeasible, build_reference, capa
 from edagym.envs.fet.scene import Placed, place
 from edagym.errors import TaskError, ToolError
 from edagym.spaces.edits import Edit, edit_to_json
+from edagym.spaces.layout import MAX_SHAPES
 from edagym.task_assets.fet.circuits import CircuitSpec
 from edagym.task_assets.fet.contours import TIERS, Contour, load_library, procedural_contour
 from edagym.task_assets.fet.manifest import ManifestEntry, load_manifest
@@ -245,7 +246,8 @@ def generate_task(
 
     Raises:
         TaskError: If an option is out of range.
-        ToolError: If the retry limits find no task (very large demands on small tiers, say).
+        ToolError: If the retry limits find no task (very large demands on small tiers, say, or a solution of more than
+            `MAX_SHAPES` shapes).
     """
     _check_options(level, tier, architecture, n_regions, demand, holes)
     for _ in range(MAX_RECIPES):
@@ -257,6 +259,8 @@ def generate_task(
             try:
                 edits = build_reference(task)
             except ReferenceInfeasible:
+                continue
+            if len(edits) > MAX_SHAPES:  # no observation could hold its solution
                 continue
             return replace(task, metadata={**task.metadata, "reference_edits": len(edits)})
     options = {"level": level, "tier": tier, "architecture": architecture, "n_regions": n_regions, "demand": demand}

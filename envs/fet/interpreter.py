@@ -55,7 +55,7 @@ def apply_edit(layout: FETLayout, edit: Edit, *, guard_inputs: bool = True, wind
         edit: The edit (um).
         guard_inputs: Refuse edits of read-only layers. False lets them through, as the paper's direct interpretation
             does; then the verifier's input-preservation check decides.
-        window: Box (x1, y1, x2, y2) in um in which all points must lie; None: +-`MAX_COORD_UM`, the range of the spaces.
+        window: Box (x1, y1, x2, y2) in um in which all points must lie; None: +-`MAX_COORD_UM`.
 
     Raises:
         EditError: If the edit is refused; names the field, the value and what is allowed.

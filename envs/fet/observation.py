@@ -7,22 +7,31 @@ function of the layout.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
 from edagym.envs.core.edit_env import MAX_BUDGET
-from edagym.spaces.contours import ContourSpace
+from edagym.spaces.contours import MAX_DEMAND, MAX_REGIONS, ContourSpace
 from edagym.spaces.layout import MAX_SHAPE_POINTS, MAX_SHAPES, LayoutSpace
 from edagym.spaces.rings import write_ring
 from edagym.spaces.task import TaskSpace
-from edagym.task_assets.fet.task import COMPLETENESS_KINDS, DRC_KINDS, STRUCTURAL_KINDS, TaskView
+from edagym.task_assets.fet.task import COMPLETENESS_KINDS, DRC_KINDS, STRUCTURAL_KINDS, Region, TaskView
 from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.verdict import Criterion, Verdict
 
-CHECK_KINDS = (*DRC_KINDS, *STRUCTURAL_KINDS, *COMPLETENESS_KINDS, "inputs_preserved", "strict")
-"""Order of ``last_checks``. All strict checks share the last entry."""
+STRICT_KINDS = (
+    "strict_transistor_count",
+    "strict_contacts",
+    "strict_via",
+    "strict_stray",
+    "strict_window",
+    "strict_netlist",
+)
+CHECK_KINDS = (*DRC_KINDS, *STRUCTURAL_KINDS, *COMPLETENESS_KINDS, "inputs_preserved", *STRICT_KINDS)
+"""Order of ``last_checks``."""
 
 
 def observation_space() -> Dict:
@@ -30,8 +39,9 @@ def observation_space() -> Dict:
 
     The keys of `ContourSpace`, `LayoutSpace` and `TaskSpace`, and:
         budget_left: (1,) int16: units of budget left.
-        last_checks: (13,) int8: for each of `CHECK_KINDS`, whether all checks of that kind passed in the last verify
+        last_checks: (18,) int8: for each of `CHECK_KINDS`, whether all checks of that kind passed in the last verify
             that was paid for; 1 yes, 0 no, -1 unknown or no such check.
+        last_transistors: (20,) int16: transistors found per region in that verify (paper's count); -1 unknown.
         last_share: (1,) float32: share of passed checks in that verify; -1 unknown.
         last_edit_error: (1,) int8: 1 when the last action was refused.
         inputs_changed: (1,) int8: 1 when a fixed layer differs from the task's (only without guarded inputs).
@@ -43,6 +53,7 @@ def observation_space() -> Dict:
             **TaskSpace().spaces,
             "budget_left": Box(0, MAX_BUDGET, (1,), np.int16),
             "last_checks": Box(-1, 1, (len(CHECK_KINDS),), np.int8),
+            "last_transistors": Box(-1, MAX_DEMAND, (MAX_REGIONS,), np.int16),
             "last_share": Box(-1, 1, (1,), np.float32),
             "last_edit_error": Box(0, 1, (1,), np.int8),
             "inputs_changed": Box(0, 1, (1,), np.int8),
@@ -57,15 +68,24 @@ def static_arrays(view: TaskView) -> dict[str, Any]:
 
 
 def check_flags(verdict: Verdict | None, criterion: Criterion) -> np.ndarray:
-    """Return ``last_checks``, int8 (13,)."""
+    """Return ``last_checks``, int8 (18,)."""
     flags = np.full(len(CHECK_KINDS), -1, np.int8)
     if verdict is not None:
         for check in verdict.checks:
             if check.strict and criterion == "paper":
                 continue
-            i = CHECK_KINDS.index("strict" if check.strict else check.kind)
+            i = CHECK_KINDS.index(check.kind)
             flags[i] = check.passed if flags[i] < 0 else flags[i] and check.passed
     return flags
+
+
+def found_transistors(verdict: Verdict | None, regions: Sequence[Region]) -> np.ndarray:
+    """Return ``last_transistors``, int16 (20,)."""
+    found = np.full(MAX_REGIONS, -1, np.int16)
+    if verdict is not None:
+        for i, region in enumerate(regions):
+            found[i] = min(verdict.metrics.get(f"transistors:{region.name}", -1), MAX_DEMAND)
+    return found
 
 
 class LayoutArrays:

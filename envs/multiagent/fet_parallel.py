@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Space
 from pettingzoo import ParallelEnv
 
 from edagym.envs.core.edit_env import StepResult
@@ -54,15 +54,14 @@ class FETParallelEnv(ParallelEnv):
         sizes = [len(env.find_task(task_id).regions) for task_id in env.task_ids] or [MAX_REGIONS]
         self.possible_agents = [f"flake_{i + 1}" for i in range(max(sizes))]
         self.agents: list[str] = []
-        own = {
+        own: dict[str, Space[Any]] = {
             "own_region": Box(0, MAX_REGIONS - 1, (1,), np.int16),
             "own_points": Box(-MAX_COORD_UM, MAX_COORD_UM, (MAX_RING_POINTS, 2), np.float32),
             "own_n_points": Box(0, MAX_RING_POINTS, (1,), np.int16),
         }
-        self.observation_spaces = {
-            a: Dict({**env.observation_space.spaces, **own})  # type: ignore[attr-defined]
-            for a in self.possible_agents
-        }
+        assert isinstance(env.observation_space, Dict)
+        shared: dict[str, Space[Any]] = env.observation_space.spaces
+        self.observation_spaces = {a: Dict({**shared, **own}) for a in self.possible_agents}
         self.action_spaces = {a: EditSpace() for a in self.possible_agents}
 
     def observation_space(self, agent: str) -> Dict:
