@@ -217,7 +217,7 @@ def _draw(canvas: Canvas, view: TaskView, layout: FETLayout, verdict: Verdict | 
     if titled:
         canvas.text((_MARGIN, 22), f"{view.id} · {architecture_name(view.architecture)}", 16)
         canvas.text((_MARGIN, 41), _shorten(view.objective, width - 2 * _MARGIN, 13), 13, "#555555")
-    draw_layers(canvas, frame, view, layout)
+    draw_layers(canvas, frame, view, layout, outline=_outline(frame, view))
     if titled:
         _label_regions(canvas, frame, view)
     _mark(canvas, frame, failed)
@@ -251,6 +251,16 @@ def draw_layers(canvas: Canvas, frame: Frame, view: TaskView, layout: FETLayout,
     for region in view.regions:
         rings = [frame.ring(ring) for ring in region_rings(region)]
         canvas.outlines(rings, _darker(styles[region.material].color), 1.5 * outline)
+
+
+def _outline(frame: Frame, view: TaskView) -> float:
+    """Return the stroke width: thinner in wide scenes, where it would fill the flakes."""
+    sizes = []
+    for region in view.regions:
+        ring = frame.ring(region_rings(region)[0])
+        xs, ys = [p[0] for p in ring], [p[1] for p in ring]
+        sizes.append(max(max(xs) - min(xs), max(ys) - min(ys)))
+    return 1.0 if min(sizes) >= 80 else 0.5
 
 
 def _label_regions(canvas: Canvas, frame: Frame, view: TaskView) -> None:
