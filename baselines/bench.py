@@ -141,16 +141,17 @@ def _async_steps_per_s(workers: int, seconds: float) -> float:
     """Steps per second of an asynchronous vector environment, all workers together, resets included."""
     envs = gym.make_vec("FET-All-v0", num_envs=workers, vectorization_mode="async")
     try:
-        envs.reset(seed=0)
+        observation, _ = envs.reset(seed=0)
         actions = envs.action_space.sample()
-        # Sampled points lie anywhere: turn them into one small rectangle each, at the origin of every scene.
         actions["op"][:] = 0
-        actions["layer"][:] = 1
         actions["n_points"][:] = 4
-        actions["points"][:, :4] = np.array([(0, 0), (2, 0), (2, 1), (0, 1)], np.float32)
+        box = np.array([(0, 0), (2, 0), (2, 1), (0, 1)], np.float32)
         start, steps = time.perf_counter(), 0
         while time.perf_counter() - start < seconds:
-            envs.step(actions)
+            # A box at the first flake's first vertex, on the first layer that may be drawn on.
+            actions["layer"][:] = observation["layer_editable"].argmax(axis=1)
+            actions["points"][:, :4] = observation["region_points"][:, 0, :1] + box
+            observation, *_ = envs.step(actions)
             steps += workers
         return round(steps / (time.perf_counter() - start), 1)
     finally:
