@@ -1,1 +1,1 @@
-"""Placeholder docstring, see below."""
+"""Wrappers around the environments: action abstractions, other observations, reward shaping, recording."""
