@@ -128,6 +128,8 @@ def test_contours_are_recorded_and_real_ones_are_those_of_the_library() -> None:
             sides = np.sort(np.hypot(*np.diff([*region.hull, region.hull[0]], axis=0).T))
             known = np.sort(np.hypot(*np.diff([*real.hull, real.hull[0]], axis=0).T))
             assert np.abs(sides - known).max() < 0.003
+    holed = [suite.load_task(i).metadata["contours"][0]["id"] for i in suite.task_ids("FET-Holes")]
+    assert len(set(holed)) == 15
     assert len(used) == 347
     assert sum(n - 1 for n in used.values()) == 23
     assert sum(not i.startswith("procedural") for i in used) >= 130

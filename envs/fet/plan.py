@@ -128,10 +128,14 @@ def _deal_real(
 
 
 def _repeat_real(slots: dict[str, list[Slot]], order: Sequence[str]) -> None:
-    """Use some real contours twice, in different tasks, as often as the published suite repeats contours."""
+    """Use some real contours twice, in different tasks, as often as the published suite repeats contours.
+
+    Hole probes differ in little but their contour, so theirs are not repeated.
+    """
     n_repeats = sum(len(task) for task in slots.values()) - N_DISTINCT
-    free = [(i, k) for i in order for k, s in enumerate(slots[i]) if s.contour is None and s.demand <= 2]
-    used = [(i, k) for i in order for k, s in enumerate(slots[i]) if s.contour is not None and s.demand <= 2]
+    modest = [(i, k, s) for i in order for k, s in enumerate(slots[i]) if s.demand <= 2 and not s.n_holes]
+    free = [(i, k) for i, k, s in modest if s.contour is None]
+    used = [(i, k) for i, k, s in modest if s.contour is not None]
     for task_id, k in free:
         if not n_repeats:
             break
