@@ -128,8 +128,11 @@ class FETEnv(EditEnv[FETTask, Edit]):
     @property
     def _ready(self) -> _Prepared:
         if self._prepared is None:
-            self._prepared = _prepare(self.task)
+            self._prepared = self._prepare(self.task)
         return self._prepared
+
+    def _prepare(self, task: FETTask) -> _Prepared:
+        return _prepare(task)
 
     def __getstate__(self) -> dict[str, Any]:
         # The prepared task holds KLayout objects, which do not pickle; it is made again on demand.
@@ -163,7 +166,7 @@ class FETEnv(EditEnv[FETTask, Edit]):
 
     def _begin(self, task: FETTask) -> None:
         if self._prepared is None or self._prepared.task is not task:
-            self._prepared = _prepare(task)
+            self._prepared = self._prepare(task)
             self._arrays = None
         self._layout = self._prepared.initial.copy()
         if self._arrays is None:
@@ -289,6 +292,9 @@ class FETTrainEnv(FETEnv):
         if tasks is not None:
             raise TaskError("this environment makes its own tasks", field="tasks", allowed="None")
         return {}
+
+    def _prepare(self, task: FETTask) -> _Prepared:
+        return _Prepared(task)  # seen once: not worth a place in the shared cache
 
     def _sample_task(self, rng: np.random.Generator) -> FETTask:
         from edagym.envs.fet.generator import generate_task
