@@ -19,6 +19,7 @@ _ARC = math.cos(math.pi / 8)
 # Sharper turns would leave a notch in the drawn wire that the spacing rule sees.
 _MIN_TURN_COS = math.cos(math.radians(80))
 _FLARE_UM = 0.25
+_TAPER_UM = 0.004
 _TURN_UM = 0.45
 _WINDOW_UM = 10.0
 _MAX_WIRE_UM = 0.4
@@ -168,7 +169,7 @@ def _flare(e: _Exit, width: float) -> Points:
         return x + d * dx - v * dy, y + d * dy + v * dx
 
     base = width / 2 + 0.06
-    inner, top = base + 0.03 * slope, width / 2 - 0.004
+    inner, top = base + 0.03 * slope, width / 2 - _TAPER_UM
     return at(-0.03, -inner), at(_FLARE_UM, -top), at(_FLARE_UM, top), at(-0.03, inner)
 
 
@@ -255,13 +256,17 @@ def _eaten(cosine: Array, width: float) -> Array:
 
 
 def _ribbon(points: Sequence[tuple[float, float]], width: float) -> Points:
-    """Outline of a centre line: flat ends, mitred bends."""
+    """Outline of a centre line: flat ends, mitred bends.
+
+    The ends are a little narrower, so that where two ribbons share a segment their outlines cross instead of
+    coinciding: coinciding edges come apart by a nanometre when the layout is turned, and leave a notch.
+    """
     xy = np.asarray(points)
     d = np.diff(xy, axis=0)
     d /= np.hypot(*d.T)[:, None]
     n = np.column_stack([-d[:, 1], d[:, 0]])
     offsets = np.empty_like(xy)
-    offsets[0], offsets[-1] = n[0], n[-1]
+    offsets[0], offsets[-1] = n[0] * (1 - 2 * _TAPER_UM / width), n[-1] * (1 - 2 * _TAPER_UM / width)
     if len(xy) > 2:
         bisector = n[:-1] + n[1:]
         offsets[1:-1] = bisector * 2 / (bisector**2).sum(axis=1)[:, None]
