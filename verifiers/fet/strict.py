@@ -15,9 +15,11 @@ are connected as asked. Kinds:
   A piece that borders the crossing is reached without passing under another gate. On dual-gated devices the gates of
   both layers face each other across the whole flake, and a dielectric layer covers the channel under the upper gate.
   Crossings of one gate between the same two nets are one transistor, as the fingers of one device are.
-  Without gate layers (global back gate): contacts of different nets land on the region, one more than transistors.
+* ``strict_contacts`` (per region, instead, where the substrate is the only gate): contacts of at least two different
+  nets land on the region, one net more than a demanded number of transistors.
 * ``strict_via``: every via lies inside a contact, and inside a pad cover where the task has them.
 * ``strict_stray``: no contact or via overlaps a crossing of gate and region.
+* ``strict_window``: all editable shapes lie within `WINDOW_UM` of the flakes, the field in which agents may draw.
 * ``strict_netlist`` (circuits): the extracted netlist equals the template's (`netlist`).
 
 Allowed on purpose: contacts shared by neighbouring transistors; contacts that reach several flakes, as long as no
@@ -28,11 +30,14 @@ from __future__ import annotations
 
 import klayout.db as kdb
 
-from edagym.task_assets.fet.task import FETTask
+from edagym.task_assets.fet.task import DBU_UM, FETTask
 from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.fet.netlist import Netlist, crossing_fault, match_template, netlist_of
 from edagym.verifiers.fet.strict_geometry import LANDING, OVERHANG, SNAP, Crossing, Extraction, extract, solid_nets
 from edagym.verifiers.verdict import BBox, CheckResult
+
+# As `edagym.envs.fet.interpreter.WINDOW_MARGIN_UM`: what cannot be drawn must not come in by file either.
+WINDOW_UM = 50.0
 
 
 def strict_checks(task: FETTask, layout: FETLayout) -> list[CheckResult]:
@@ -43,7 +48,7 @@ def strict_checks(task: FETTask, layout: FETLayout) -> list[CheckResult]:
         layout: The layout to check.
     """
     extraction = extract(task, layout)
-    checks = [_vias(task, layout), _stray(extraction)]
+    checks = [_vias(task, layout), _stray(extraction), _window(task, layout)]
     if task.stacks is not None:
         netlist = netlist_of(extraction)
         checks += [_circuit_count(netlist, i, len(stack.gates)) for i, stack in enumerate(task.stacks)]
@@ -97,6 +102,18 @@ def _stray(extraction: Extraction) -> CheckResult:
             message = f"{name}: expected nothing on the channel, found a {crossing.stray}"
             return _result("strict_stray", False, message, where=_um(crossing.polygon.bbox()))
     return _result("strict_stray", True, "no contact or via overlaps a channel")
+
+
+def _window(task: FETTask, layout: FETLayout) -> CheckResult:
+    """No editable shape lies far from the flakes."""
+    xs, ys = zip(*(point for region in task.regions for point in region.hull))
+    window = kdb.DBox(min(xs), min(ys), max(xs), max(ys)).enlarged(WINDOW_UM).to_itype(DBU_UM)
+    for spec in task.editable_layers:
+        box = layout.region(spec.name).bbox()
+        if not box.empty() and not box.inside(window):
+            message = f"{spec.name}: expected all shapes within {WINDOW_UM:g} um of the flakes, found some outside"
+            return _result("strict_window", False, message, where=_um(box))
+    return _result("strict_window", True, f"all shapes lie within {WINDOW_UM:g} um of the flakes")
 
 
 def _circuit_count(netlist: Netlist, region: int, required: int) -> CheckResult:
@@ -176,4 +193,4 @@ def _ungated(extraction: Extraction, region: int, required: int) -> CheckResult:
     if extraction.task.layers_of("via"):
         nets &= extraction.via_nets()
     message = f"{name}: expected contacts of at least {required + 1} separate nets, found {len(nets)}"
-    return _result(f"strict_transistor_count:{name}", len(nets) > required, message, required, max(0, len(nets) - 1))
+    return _result(f"strict_contacts:{name}", len(nets) > required, message, required + 1, len(nets))

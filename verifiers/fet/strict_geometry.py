@@ -12,9 +12,11 @@ Definitions, per region (flake):
 * The *gates* are those of all gate layers together, slits under 20 nm closed as in the paper's count.
 * A *piece* is what removing the gates leaves of the region. Pieces that would join around a gate's end if the region
   were `OVERHANG` larger all round are one piece: a gate that does not overhang the edge by that much does not cut.
-* A *crossing* is a connected component of (gates AND region). It borders the pieces that touch it.
+* A *crossing* is a connected component of (gates AND region). It borders the pieces that touch it, except those that
+  it surrounds: a gate as a closed ring inside the flake overhangs nothing.
 * A contact *touches* a piece when they overlap by more than rounding, and *lands* on it when a square of side
-  `LANDING` fits into the overlap. On edge-contacted devices, see `_edge_landings`.
+  `LANDING` fits into the overlap. On edge-contacted devices, see `_edge_landings`. A contact surrounded by one gate
+  shape lands nowhere unless the task has vias to lift it out: no lead can reach it.
 
 Pieces, contacts, vias and pad covers conduct; vias join contacts to pad covers, and nothing else joins those two.
 Where the substrate is the only gate (no gate layer) the region is all channel and does not conduct.
@@ -309,16 +311,18 @@ def _land(
     """Join contacts to the pieces that they touch, and record where they land."""
     if not contacts:
         return
+    trapped = _trapped(result, contacts)
     if result.task.architecture == "edge_contacted":
-        _edge_landings(result, region, parts, owner, contacts)
+        _edge_landings(result, region, parts, owner, contacts, trapped)
         return
     shapes = result.contacts
     for i in contacts:
         for part, piece in zip(parts, owner):
             if shapes.polygons[i].touches(part):
                 _join(result, i, piece)
-    for core in (shapes.region(contacts) & rest).sized(-LANDING // 2 + SNAP).each():
-        contact = next(i for i in contacts if shapes.polygons[i].touches(core))
+    free = [i for i in contacts if i not in trapped]
+    for core in (shapes.region(free) & rest).sized(-LANDING // 2 + SNAP).each():
+        contact = next(i for i in free if shapes.polygons[i].touches(core))
         for part, piece in zip(parts, owner):
             if part.touches(core):
                 piece.landed.add(contact)
@@ -332,8 +336,33 @@ def _join(result: Extraction, contact: int, piece: Piece) -> None:
         result.nets.join(contact, piece.net)
 
 
+def _trapped(result: Extraction, contacts: list[int]) -> set[int]:
+    """Return the contacts that a gate shape surrounds, in tasks without vias."""
+    if result.task.layers_of("via"):
+        return set()
+    return {
+        i
+        for shapes in result.gates
+        for polygon in shapes.polygons
+        if polygon.holes()
+        for i in contacts
+        if _surrounds(polygon, result.contacts.polygons[i])
+    }
+
+
+def _surrounds(ring: kdb.Polygon, inner: kdb.Polygon) -> bool:
+    """Whether `inner`, which does not overlap `ring`, lies in one of its holes."""
+    point = next(inner.each_point_hull())
+    return any(kdb.Polygon(list(ring.each_point_hole(i))).inside(point) for i in range(ring.holes()))
+
+
 def _edge_landings(
-    result: Extraction, region: kdb.Region, parts: Sequence[kdb.Polygon], owner: list[Piece], contacts: list[int]
+    result: Extraction,
+    region: kdb.Region,
+    parts: Sequence[kdb.Polygon],
+    owner: list[Piece],
+    contacts: list[int],
+    trapped: set[int],
 ) -> None:
     """Join and land contacts of an edge-contacted device.
 
@@ -351,7 +380,7 @@ def _edge_landings(
                 continue
             _join(result, i, piece)
             along = region.edges().inside_part(reach & kdb.Region(part.sized(3 * SNAP)))
-            if from_outside and shallow and along.length() >= EDGE_LENGTH - SNAP:
+            if i not in trapped and from_outside and shallow and along.length() >= EDGE_LENGTH - SNAP:
                 piece.landed.add(i)
                 result.landings.append(Landing(piece, i, None))
 
@@ -368,6 +397,8 @@ def _crossing(
     """Return one crossing with the gates over it, the pieces beside it and what strays across it."""
     reach = polygon.sized(3 * SNAP)
     beside = [i for i, part in enumerate(parts) if reach.touches(part)]
+    if polygon.holes():
+        beside = [i for i in beside if not _surrounds(polygon, parts[i])]
     gates = tuple(
         tuple(i for i in indices if shapes.polygons[i].touches(polygon)) for shapes, indices in zip(result.gates, near)
     )
