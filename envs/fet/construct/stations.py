@@ -121,7 +121,7 @@ def _normals(curve: Curve) -> Array:
     return np.column_stack([-curve.tangents[:, 1], curve.tangents[:, 0]])
 
 
-def _across(flake: Flake, curve: Curve, offsets: Array) -> tuple[Array, ...]:
+def _across(flake: Flake, curve: Curve, offsets: Array) -> tuple[NDArray[Any], ...]:
     """First and second exit to the left and to the right, and inside flags: arrays of shape (stations, offsets)."""
     m, k = len(curve.points), len(offsets)
     origins = (curve.points[:, None, :] + offsets[None, :, None] * curve.tangents[:, None, :]).reshape(-1, 2)
