@@ -22,7 +22,7 @@ from edagym.task_assets.fet.circuits import Stack, is_load_gate, is_onchip, is_s
 from edagym.task_assets.fet.grid import to_um
 from edagym.task_assets.fet.task import FETTask
 from edagym.verifiers.fet.layout import FETLayout
-from edagym.verifiers.fet.strict_geometry import Crossing, Extraction, Piece, extract, solid_nets
+from edagym.verifiers.fet.strict_geometry import Body, Crossing, Extraction, Piece, extract, solid_nets
 
 # A mismatch is explained by the fewest faults that account for it; the search for them stops here.
 MAX_FAULTS = 4
@@ -133,15 +133,19 @@ def extract_netlist(task: FETTask, layout: FETLayout) -> Netlist:
 def netlist_of(extraction: Extraction) -> Netlist:
     """Return the netlist of extracted conductors (`strict_geometry.extract`)."""
     task = extraction.task
-    solid, number, reached = solid_nets(extraction)
+    solid, reached = solid_nets(extraction)
     needs_via = bool(task.layers_of("via"))
     net_name, solid_name = _namer("n"), _namer("s")
     gate_names = [_namer(f"{spec.name}.") for spec in task.layers_of("gate electrode")]
 
-    def terminal(piece: Piece) -> Terminal:
-        joined = solid.find(number[piece.net])
-        port = bool(piece.landed) and (joined in reached or not needs_via)
-        return Terminal(net_name(extraction.net(piece)), solid_name(joined), port)
+    def is_port(body: Body) -> bool:
+        return bool(body.landed) and (solid.find(body.number) in reached or not needs_via)
+
+    def terminal(crossing: Crossing, piece: Piece) -> Terminal:
+        bodies = sorted(crossing.bodies_of(piece), key=is_port, reverse=True)
+        if not bodies:  # too narrow to carry anything; a part of its own
+            return Terminal(net_name(extraction.net(piece)), f"{net_name(extraction.net(piece))}?", False)
+        return Terminal(net_name(extraction.net(piece)), solid_name(solid.find(bodies[0].number)), is_port(bodies[0]))
 
     transistors: list[Transistor] = []
     faults: list[Fault] = []
@@ -162,7 +166,8 @@ def netlist_of(extraction: Extraction) -> Netlist:
                 faults.append(Fault(region, reason, _centre(crossing)))
                 continue
             gates = tuple(name(shapes[0]) for name, shapes in zip(gate_names, crossing.gates))
-            transistors.append(Transistor(region, gates, terminal(ends[0]), terminal(ends[1]), _centre(crossing)))
+            first, second = (terminal(crossing, end) for end in ends)
+            transistors.append(Transistor(region, gates, first, second, _centre(crossing)))
     return Netlist(
         regions=tuple(r.name for r in task.regions),
         gate_layers=tuple(spec.name for spec in task.layers_of("gate electrode")),

@@ -126,11 +126,11 @@ def _circuit_count(netlist: Netlist, region: int, required: int) -> CheckResult:
 
 
 def _reached(extraction: Extraction) -> set[int] | None:
-    """Pieces (by conductor number) that solidly reach a usable via; None where the task has no via layer."""
+    """Bodies (by number) that solidly reach a usable via; None where the task has no via layer."""
     if not extraction.task.layers_of("via"):
         return None
-    nets, number, reached = solid_nets(extraction)
-    return {net for net, n in number.items() if nets.find(n) in reached}
+    nets, reached = solid_nets(extraction)
+    return {body.number for bodies in extraction.bodies for body in bodies if nets.find(body.number) in reached}
 
 
 def _count(extraction: Extraction, region: int, required: int, reached: set[int] | None) -> CheckResult:
@@ -163,13 +163,15 @@ def _device(extraction: Extraction, crossing: Crossing, reached: set[int] | None
         if crossing.sides > 1:
             return None, f"the gate overhangs the flake by less than {OVERHANG / 1000:g} um"
         return None, "removing the gate does not part the flake here"
-    landed = [p for p in crossing.pieces if p.landed]
+    landed = [p for p in crossing.pieces if any(b.landed for b in crossing.bodies_of(p))]
     if len(landed) < 2:
         return None, (
             f"contacts land (at least {LANDING / 1000:g} um square) on {len(landed)} of the "
             f"{len(crossing.pieces)} pieces beside the gate"
         )
-    usable = [p for p in landed if reached is None or p.net in reached]
+    usable = [
+        p for p in landed if reached is None or any(b.landed and b.number in reached for b in crossing.bodies_of(p))
+    ]
     if len(usable) < 2:
         return None, "source or drain has no usable via (and pad cover, where the task has them)"
     reason = ""
@@ -189,7 +191,7 @@ def _device(extraction: Extraction, crossing: Crossing, reached: set[int] | None
 def _ungated(extraction: Extraction, region: int, required: int) -> CheckResult:
     """Without gate layers: contacts of at least `required` + 1 different nets land on a region."""
     name = extraction.task.regions[region].name
-    nets = {extraction.nets.find(contact) for piece in extraction.pieces[region] for contact in piece.landed}
+    nets = {extraction.nets.find(contact) for body in extraction.bodies[region] for contact in body.landed}
     if extraction.task.layers_of("via"):
         nets &= extraction.via_nets()
     message = f"{name}: expected contacts of at least {required + 1} separate nets, found {len(nets)}"

@@ -1,22 +1,24 @@
-"""From shapes to conductors: pieces, channels and nets of a layout, as the strict checks need them.
+"""From shapes to conductors: pieces, crossings and nets of a layout, as the strict checks need them.
 
 The paper's contract asks where gates cross flakes; this module asks what is connected to what. All lengths are in
 database units (1 nm). Two readings of "connected" are kept apart, so that neither a short nor an open can hide in a
 hairline:
 
 * *touching*: any conduction at all counts (for shorts). A net is a set of conductors joined by touching.
-* *solid*: only conduction of at least `SOLID` width, landings of at least `LANDING`, count (for opens).
+* *solid*: only conduction of at least `SOLID` width and landings of at least `LANDING` count (for opens).
 
 Definitions, per region (flake):
 
 * The *gates* are those of all gate layers together, slits under 20 nm closed as in the paper's count.
-* A *piece* is what removing the gates leaves of the region. Pieces that would join around a gate's end if the region
-  were `OVERHANG` larger all round are one piece: a gate that does not overhang the edge by that much does not cut.
-* A *crossing* is a connected component of (gates AND region). It borders the pieces that touch it, except those that
-  it surrounds: a gate as a closed ring inside the flake overhangs nothing.
-* A contact *touches* a piece when they overlap by more than rounding, and *lands* on it when a square of side
-  `LANDING` fits into the overlap. On edge-contacted devices, see `_edge_landings`. A contact surrounded by one gate
-  shape lands nowhere unless the task has vias to lift it out: no lead can reach it.
+* A *part* is a connected component of (region minus gates); a *body* is what remains of it when necks under `SOLID`
+  are cut through.
+* A *piece* is made of parts that would join around a gate's end if the region were `OVERHANG` larger all round. It is
+  one conductor: a gate that does not overhang the edge by that much does not cut.
+* A *crossing* is a connected component of (gates AND region). It borders the parts (and their pieces and bodies) that
+  touch it, except those that it surrounds: a gate as a closed ring inside the flake overhangs nothing.
+* A contact *touches* a part when they overlap by more than rounding, and *lands* on a body when a square of side
+  `LANDING` fits into the overlap. On edge-contacted devices, see `_RegionWork.land_on_edges`. A contact surrounded by
+  one gate shape lands nowhere unless the task has vias to lift it out: no lead can reach it.
 
 Pieces, contacts, vias and pad covers conduct; vias join contacts to pad covers, and nothing else joins those two.
 Where the substrate is the only gate (no gate layer) the region is all channel and does not conduct.
@@ -28,20 +30,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import klayout.db as kdb
-import numpy as np
 
 from edagym.task_assets.fet.task import FETTask
 from edagym.verifiers.fet.layout import FETLayout, region_polygon
+from edagym.verifiers.fet.strict_shapes import Nets, Shapes, surrounds, touching_pairs, union
 from edagym.verifiers.fet.transistors import close_slits
 
-# Booleans snap to the 1 nm grid: overlaps and gaps thinner than this are rounding, not geometry.
+# Booleans snap to the 1 nm grid: overlaps and gaps thinner than this are rounding, not geometry. Limits below are
+# relaxed by it, so that shapes exactly at a limit pass in every orientation.
 SNAP = 2
-# Least length by which a gate must pass the edge of the flake. Lithographic overlay of such devices is of that order;
-# the paper states none. Exactly OVERHANG passes in every orientation, hence the allowance of SNAP below.
+# Least length by which a gate must pass the edge of the flake: of the order of the overlay error of lithography on
+# such flakes. The paper states none.
 OVERHANG = 100
 # Side of the square of metal on flake that makes a source or drain contact.
 LANDING = 100
-# Least width of metal that is trusted to carry a required connection.
+# Least width of metal, or of flake, that is trusted to carry a required connection; pad covers closer than this are
+# taken as shorted (no rule of the paper keeps them apart).
 SOLID = 50
 # Edge contacts: least length of flake edge under the contact, and farthest reach of the contact into the flake.
 EDGE_LENGTH = 100
@@ -49,84 +53,17 @@ EDGE_DEPTH = 500
 # The two gates of a dual-gated device must face each other over at least this length of channel.
 FACING = 100
 
-
-class Nets:
-    """Union-find over conductors, which are numbered as they are added.
-
-    Args:
-        count: Number of conductors to begin with.
-    """
-
-    def __init__(self, count: int = 0) -> None:
-        self._parent: list[int] = list(range(count))
-
-    def add(self) -> int:
-        """Add a conductor and return its number."""
-        self._parent.append(len(self._parent))
-        return len(self._parent) - 1
-
-    def find(self, i: int) -> int:
-        """Return the net of conductor `i` (the number of one of its conductors)."""
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> None:
-        """Join the nets of two conductors; the lower number names the net."""
-        a, b = sorted((self.find(i), self.find(j)))
-        self._parent[b] = a
-
-
-@dataclass(slots=True)
-class Shapes:
-    """Merged shapes of one layer with their bounding boxes (dbu)."""
-
-    polygons: list[kdb.Polygon]
-    boxes: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        corners = [(b.left, b.bottom, b.right, b.top) for b in (p.bbox() for p in self.polygons)]
-        self.boxes = np.array(corners, dtype=np.int64).reshape(-1, 4)
-
-    @classmethod
-    def of(cls, region: kdb.Region) -> Shapes:
-        """Return the polygons of a merged region."""
-        return cls(list(region.each()))
-
-    def near(self, box: kdb.Box, margin: int = 0) -> list[int]:
-        """Return the indices of shapes whose bounding box meets `box` grown by `margin`."""
-        b = self.boxes
-        hit = (
-            (b[:, 0] <= box.right + margin)
-            & (b[:, 2] >= box.left - margin)
-            & (b[:, 1] <= box.top + margin)
-            & (b[:, 3] >= box.bottom - margin)
-        )
-        return np.flatnonzero(hit).tolist()
-
-    def region(self, indices: Sequence[int]) -> kdb.Region:
-        """Return the given shapes as a region."""
-        return kdb.Region([self.polygons[i] for i in indices])
-
-
-def touching_pairs(first: Shapes, second: Shapes) -> list[tuple[int, int]]:
-    """Return the index pairs of shapes that touch or overlap."""
-    a, b = first.boxes[:, None, :], second.boxes[None, :, :]
-    hit = (a[..., 0] <= b[..., 2]) & (b[..., 0] <= a[..., 2]) & (a[..., 1] <= b[..., 3]) & (b[..., 1] <= a[..., 3])
-    return [(i, j) for i, j in np.argwhere(hit).tolist() if first.polygons[i].touches(second.polygons[j])]
+_BODY = SOLID // 2 - SNAP  # bodies are drawn shrunk by this
 
 
 @dataclass(slots=True)
 class Piece:
-    """A part of a region that no gate covers.
+    """A part of a region that gates cut off: one conductor.
 
     Attributes:
         region: Index of the region.
         net: Conductor number in `Extraction.nets`.
         touched: Whether a contact touches it.
-        landed: Contacts that land on it.
         facing: Number of the part of the region that it lies in when only the area under the gates of all layers is
             removed; equal for all pieces unless the device is dual-gated.
     """
@@ -134,8 +71,22 @@ class Piece:
     region: int
     net: int
     touched: bool = False
-    landed: set[int] = field(default_factory=set)
     facing: int = -1
+
+
+@dataclass(slots=True)
+class Body:
+    """A part of a piece without necks.
+
+    Attributes:
+        piece: The piece.
+        number: Conductor number in the nets of `solid_nets`.
+        landed: Contacts that land on it.
+    """
+
+    piece: Piece
+    number: int
+    landed: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -147,8 +98,9 @@ class Crossing:
         polygon: Its outline (dbu).
         gates: For each gate layer, the indices of the gate shapes that it lies under.
         pieces: The pieces that it borders.
-        sides: Number of parts of the region that it borders when no overhang is asked for.
-        stray: Layer of a contact or via that overlaps it, or "".
+        bodies: The bodies that it borders.
+        sides: Number of parts that it borders.
+        stray: "contact" or "via" where one overlaps it, or "".
         uncovered: Whether a gate that needs a dielectric below it is not fully covered by it.
     """
 
@@ -156,16 +108,21 @@ class Crossing:
     polygon: kdb.Polygon
     gates: tuple[tuple[int, ...], ...]
     pieces: list[Piece]
+    bodies: list[Body]
     sides: int
     stray: str = ""
     uncovered: bool = False
 
+    def bodies_of(self, piece: Piece) -> list[Body]:
+        """Return the bodies of a piece that this crossing borders."""
+        return [body for body in self.bodies if body.piece is piece]
+
 
 @dataclass(slots=True)
 class Landing:
-    """A place where a contact lands on a piece; `core` is the overlap shrunk by half of `LANDING` (None: by edge)."""
+    """A place where a contact lands; `core` is the overlap shrunk by half of `LANDING` (None: along an edge)."""
 
-    piece: Piece
+    body: Body
     contact: int
     core: kdb.Polygon | None
 
@@ -176,12 +133,13 @@ class Extraction:
 
     Attributes:
         task: The task.
-        contacts, vias, pads: Merged shapes.
+        contacts, vias: Merged shapes.
+        pads: Pad covers, grown by half of `SOLID` and merged.
         gates: Merged shapes of each gate layer, slits closed.
-        pieces: The pieces of each region.
+        nets: Nets for shorts ("touching"). Conductors: contacts, vias, pad covers, then pieces.
+        bodies: The bodies of each region.
         crossings: The crossings of each region.
         landings: All landings.
-        nets: Nets for shorts ("touching"). Conductors: contacts, vias, pad covers, then pieces.
     """
 
     task: FETTask
@@ -189,10 +147,10 @@ class Extraction:
     vias: Shapes
     pads: Shapes
     gates: list[Shapes]
-    pieces: list[list[Piece]]
-    crossings: list[list[Crossing]]
-    landings: list[Landing]
     nets: Nets
+    bodies: list[list[Body]] = field(default_factory=list)
+    crossings: list[list[Crossing]] = field(default_factory=list)
+    landings: list[Landing] = field(default_factory=list)
 
     def net(self, piece: Piece) -> int:
         """Return the net of a piece."""
@@ -208,6 +166,11 @@ class Extraction:
         return found
 
 
+def role_region(task: FETTask, layout: FETLayout, role: str) -> kdb.Region:
+    """Return the merged shapes of all layers of a role (dbu). Treat it as read-only."""
+    return union([layout.region(spec.name) for spec in task.layers_of(role)])
+
+
 def extract(task: FETTask, layout: FETLayout) -> Extraction:
     """Return the conductors of a layout.
 
@@ -215,203 +178,171 @@ def extract(task: FETTask, layout: FETLayout) -> Extraction:
         task: The task; its flakes are taken from here, not from the layout.
         layout: The layout.
     """
-
-    def role(name: str) -> kdb.Region:
-        regions = [layout.region(spec.name) for spec in task.layers_of(name)]
-        return regions[0] if len(regions) == 1 else _union(regions)
-
-    contacts, vias, pads = (Shapes.of(role(name)) for name in ("contact", "via", "pad cover"))
+    contacts, vias = (Shapes.of(role_region(task, layout, role)) for role in ("contact", "via"))
+    pads = Shapes.of(role_region(task, layout, "pad cover").sized(SOLID // 2).merged())
     gates = [Shapes.of(close_slits(layout.region(spec.name))) for spec in task.layers_of("gate electrode")]
-    nets = Nets(len(contacts.polygons) + len(vias.polygons) + len(pads.polygons))
     first_via = len(contacts.polygons)
     first_pad = first_via + len(vias.polygons)
+    nets = Nets(first_pad + len(pads.polygons))
     for via, contact in touching_pairs(vias, contacts):
         nets.join(first_via + via, contact)
     for via, pad in touching_pairs(vias, pads):
         nets.join(first_via + via, first_pad + pad)
-    result = Extraction(task, contacts, vias, pads, gates, [], [], [], nets)
-    dielectric = role("dielectric") if task.layers_of("dielectric") else None
+    result = Extraction(task, contacts, vias, pads, gates, nets)
+    dielectric = role_region(task, layout, "dielectric") if task.layers_of("dielectric") else None
+    count = 0
     for index, region in enumerate(task.regions):
-        _extract_region(result, index, kdb.Region(region_polygon(region)), dielectric)
+        work = _RegionWork(result, index, kdb.Region(region_polygon(region)), count)
+        work.land()
+        crossings = work.crossings()
+        if dielectric is not None:
+            for crossing in crossings:
+                crossing.uncovered = _uncovered(result, crossing, dielectric)
+        result.bodies.append(work.bodies)
+        result.crossings.append(crossings)
+        count += len(work.bodies)
     return result
 
 
-def _union(regions: Sequence[kdb.Region]) -> kdb.Region:
-    """Return several regions merged into one."""
-    total = kdb.Region()
-    for region in regions:
-        total.insert(region)
-    return total.merged()
+class _RegionWork:
+    """Extraction of one region into `result`."""
 
+    def __init__(self, result: Extraction, index: int, region: kdb.Region, first_body: int) -> None:
+        self.result, self.index, self.region = result, index, region
+        box = region.bbox()
+        self.contacts = result.contacts.near(box, SNAP)
+        self.near_gates = [shapes.near(box, OVERHANG) for shapes in result.gates]
+        layers = [shapes.region(i) for shapes, i in zip(result.gates, self.near_gates)]
+        self.gates = union(layers)
+        self.rest = region - self.gates
+        # Shrunk by the rounding, so that a plain touching test of polygons is a test of real overlap.
+        self.parts: Sequence[kdb.Polygon] = list(self.rest.sized(-SNAP).each())
+        self.owner = self._pieces()
+        if len(layers) > 1:
+            self._set_facing(layers)
+        self.body_shapes: Sequence[kdb.Polygon] = list(self.rest.sized(-_BODY).each())
+        # The part of each body. A body keeps its distance from all other parts, so the first touch decides.
+        self.home = [next(i for i, part in enumerate(self.parts) if part.touches(b)) for b in self.body_shapes]
+        self.bodies = [Body(self.owner[part], first_body + i) for i, part in enumerate(self.home)]
 
-def _extract_region(result: Extraction, index: int, region: kdb.Region, dielectric: kdb.Region | None) -> None:
-    """Add the pieces, crossings and landings of one region to `result`."""
-    box = region.bbox()
-    near = [shapes.near(box, OVERHANG) for shapes in result.gates]
-    layers = [shapes.region(i) for shapes, i in zip(result.gates, near)]
-    gates = layers[0] if len(layers) == 1 else _union(layers)
-    contacts = result.contacts.near(box, SNAP)
-    rest = region - gates
-    # Shrunk by the rounding, so that plain touching tests of polygons are tests of real overlap.
-    parts = list(rest.sized(-SNAP).each())
-    pieces, owner = _pieces(result, index, region, gates, parts)
-    if len(layers) > 1:
-        _set_facing(pieces, owner, parts, region, layers)
-    _land(result, region, rest, parts, owner, contacts)
-    result.pieces.append(pieces)
-    result.crossings.append(
-        [_crossing(result, index, polygon, near, parts, owner, contacts) for polygon in (region & gates).each()]
-        if not gates.is_empty()
-        else []
-    )
-    if dielectric is not None:
-        for crossing in result.crossings[-1]:
-            crossing.uncovered = _uncovered(result, crossing, dielectric)
+    def _grown(self) -> kdb.Region:
+        return self.region.sized(OVERHANG - SNAP)
 
+    def _pieces(self) -> list[Piece]:
+        """Return the piece of every part."""
+        if len(self.parts) < 2:
+            return [Piece(self.index, self.result.nets.add()) for _ in self.parts]
+        grown = list((self._grown() - self.gates).each())
+        home = [next((i for i, g in enumerate(grown) if g.touches(part)), -1) for part in self.parts]
+        pieces = {i: Piece(self.index, self.result.nets.add()) for i in dict.fromkeys(home)}
+        return [pieces[i] for i in home]
 
-def _pieces(
-    result: Extraction, index: int, region: kdb.Region, gates: kdb.Region, parts: Sequence[kdb.Polygon]
-) -> tuple[list[Piece], list[Piece]]:
-    """Return the pieces of a region, and for every part of (region minus gates) the piece that it belongs to."""
-    if len(parts) < 2:
-        pieces = [Piece(index, result.nets.add()) for _ in parts]
-        return pieces, pieces
-    grown = list((region.sized(OVERHANG - SNAP) - gates).each())
-    home = [next((i for i, g in enumerate(grown) if g.touches(part)), -1) for part in parts]
-    by_home = {i: Piece(index, result.nets.add()) for i in dict.fromkeys(home)}
-    return list(by_home.values()), [by_home[i] for i in home]
+    def _set_facing(self, layers: Sequence[kdb.Region]) -> None:
+        common = layers[0]
+        for other in layers[1:]:
+            common = common & other
+        common = common.sized(-FACING // 2 + SNAP).sized(FACING // 2 - SNAP)
+        for number, remainder in enumerate((self._grown() - common).each()):
+            for piece, part in zip(self.owner, self.parts):
+                if piece.facing < 0 and remainder.touches(part):
+                    piece.facing = number
 
+    # -- contacts ------------------------------------------------------------------------------------------------------
 
-def _set_facing(
-    pieces: list[Piece],
-    owner: list[Piece],
-    parts: Sequence[kdb.Polygon],
-    region: kdb.Region,
-    layers: list[kdb.Region],
-) -> None:
-    """Number the parts of the region that are left when only the area under gates of all layers is removed."""
-    common = layers[0]
-    for other in layers[1:]:
-        common = common & other
-    common = common.sized(-FACING // 2 + SNAP).sized(FACING // 2 - SNAP)
-    for number, remainder in enumerate((region.sized(OVERHANG - SNAP) - common).each()):
-        for piece, part in zip(owner, parts):
-            if piece.facing < 0 and remainder.touches(part):
-                piece.facing = number
+    def land(self) -> None:
+        """Join contacts to the pieces that they touch, and record where they land."""
+        if not self.contacts:
+            return
+        free = [i for i in self.contacts if not self._trapped(self.result.contacts.polygons[i])]
+        if self.result.task.architecture == "edge_contacted":
+            self.land_on_edges(set(free))
+            return
+        polygons = self.result.contacts.polygons
+        for i in self.contacts:
+            for part, piece in zip(self.parts, self.owner):
+                if polygons[i].touches(part):
+                    self._join(i, piece)
+        for core in (self.result.contacts.region(free) & self.rest).sized(-LANDING // 2 + SNAP).each():
+            contact = next(i for i in free if polygons[i].touches(core))
+            body = next(b for b, shape in zip(self.bodies, self.body_shapes) if shape.touches(core))
+            self._record(body, contact, core)
 
+    def land_on_edges(self, free: set[int]) -> None:
+        """Join and land the contacts of an edge-contacted device.
 
-def _land(
-    result: Extraction,
-    region: kdb.Region,
-    rest: kdb.Region,
-    parts: Sequence[kdb.Polygon],
-    owner: list[Piece],
-    contacts: list[int],
-) -> None:
-    """Join contacts to the pieces that they touch, and record where they land."""
-    if not contacts:
-        return
-    trapped = _trapped(result, contacts)
-    if result.task.architecture == "edge_contacted":
-        _edge_landings(result, region, parts, owner, contacts, trapped)
-        return
-    shapes = result.contacts
-    for i in contacts:
-        for part, piece in zip(parts, owner):
-            if shapes.polygons[i].touches(part):
-                _join(result, i, piece)
-    free = [i for i in contacts if i not in trapped]
-    for core in (shapes.region(free) & rest).sized(-LANDING // 2 + SNAP).each():
-        contact = next(i for i in free if shapes.polygons[i].touches(core))
-        for part, piece in zip(parts, owner):
-            if part.touches(core):
-                piece.landed.add(contact)
-                result.landings.append(Landing(piece, contact, core))
-                break
+        A contact lands when at least `EDGE_LENGTH` of the flake's edge runs under or along it, it comes from outside
+        (at least `SOLID` of metal beyond the edge) and it reaches less than `EDGE_DEPTH` into the flake.
+        """
+        deep = self.region.sized(-EDGE_DEPTH)
+        edges = self.region.edges()
+        for i in self.contacts:
+            shape = kdb.Region(self.result.contacts.polygons[i])
+            reach = shape.sized(2 * SNAP).merged()
+            from_outside = not (shape - self.region).sized(-SOLID // 2 + SNAP).is_empty()
+            shallow = (shape & deep).sized(-SNAP).is_empty()
+            for index, part in enumerate(self.parts):
+                if not any(polygon.touches(part) for polygon in reach.each()):
+                    continue
+                self._join(i, self.owner[index])
+                along = edges.inside_part(reach & kdb.Region(part.sized(3 * SNAP)))
+                if i in free and from_outside and shallow and along.length() >= EDGE_LENGTH - SNAP:
+                    wide = list(shape.sized(_BODY + 3 * SNAP).each())
+                    for body, body_shape, home in zip(self.bodies, self.body_shapes, self.home):
+                        if home == index and any(polygon.touches(body_shape) for polygon in wide):
+                            self._record(body, i, None)
 
+    def _record(self, body: Body, contact: int, core: kdb.Polygon | None) -> None:
+        body.landed.add(contact)
+        self.result.landings.append(Landing(body, contact, core))
 
-def _join(result: Extraction, contact: int, piece: Piece) -> None:
-    piece.touched = True
-    if result.gates:
-        result.nets.join(contact, piece.net)
+    def _join(self, contact: int, piece: Piece) -> None:
+        piece.touched = True
+        if self.result.gates:
+            self.result.nets.join(contact, piece.net)
 
+    def _trapped(self, contact: kdb.Polygon) -> bool:
+        """Whether a gate shape surrounds a contact, in tasks without vias."""
+        if self.result.task.layers_of("via"):
+            return False
+        gates = (gate for shapes in self.result.gates for gate in shapes.polygons if gate.holes())
+        return any(surrounds(gate, contact) for gate in gates)
 
-def _trapped(result: Extraction, contacts: list[int]) -> set[int]:
-    """Return the contacts that a gate shape surrounds, in tasks without vias."""
-    if result.task.layers_of("via"):
-        return set()
-    return {
-        i
-        for shapes in result.gates
-        for polygon in shapes.polygons
-        if polygon.holes()
-        for i in contacts
-        if _surrounds(polygon, result.contacts.polygons[i])
-    }
+    # -- crossings -----------------------------------------------------------------------------------------------------
 
+    def crossings(self) -> list[Crossing]:
+        """Return the crossings, with the gates over them, what is beside them and what strays across them."""
+        if self.gates.is_empty():
+            return []
+        return [self._crossing(polygon) for polygon in (self.region & self.gates).each()]
 
-def _surrounds(ring: kdb.Polygon, inner: kdb.Polygon) -> bool:
-    """Whether `inner`, which does not overlap `ring`, lies in one of its holes."""
-    point = next(inner.each_point_hull())
-    return any(kdb.Polygon(list(ring.each_point_hole(i))).inside(point) for i in range(ring.holes()))
+    def _crossing(self, polygon: kdb.Polygon) -> Crossing:
+        reach = polygon.sized(3 * SNAP)
+        beside = [i for i, part in enumerate(self.parts) if reach.touches(part)]
+        if polygon.holes():
+            beside = [i for i in beside if not surrounds(polygon, self.parts[i])]
+        reach = polygon.sized(_BODY + 3 * SNAP)
+        shapes_of_bodies = zip(self.bodies, self.body_shapes, self.home)
+        return Crossing(
+            region=self.index,
+            polygon=polygon,
+            gates=tuple(
+                tuple(i for i in near if shapes.polygons[i].touches(polygon))
+                for shapes, near in zip(self.result.gates, self.near_gates)
+            ),
+            pieces=list({self.owner[i].net: self.owner[i] for i in beside}.values()),
+            bodies=[body for body, shape, home in shapes_of_bodies if home in beside and reach.touches(shape)],
+            sides=len(beside),
+            stray=self._stray(polygon),
+        )
 
-
-def _edge_landings(
-    result: Extraction,
-    region: kdb.Region,
-    parts: Sequence[kdb.Polygon],
-    owner: list[Piece],
-    contacts: list[int],
-    trapped: set[int],
-) -> None:
-    """Join and land contacts of an edge-contacted device.
-
-    A contact lands when at least `EDGE_LENGTH` of the flake's edge runs under or along it, it comes from outside (at
-    least `SOLID` of metal beyond the edge) and it reaches less than `EDGE_DEPTH` into the flake.
-    """
-    deep = region.sized(-EDGE_DEPTH)
-    for i in contacts:
-        shape = kdb.Region(result.contacts.polygons[i])
-        reach = shape.sized(2 * SNAP)
-        from_outside = not (shape - region).sized(-SOLID // 2 + SNAP).is_empty()
-        shallow = (shape & deep).sized(-SNAP).is_empty()
-        for part, piece in zip(parts, owner):
-            if not all(polygon.touches(part) for polygon in reach.each()):
-                continue
-            _join(result, i, piece)
-            along = region.edges().inside_part(reach & kdb.Region(part.sized(3 * SNAP)))
-            if i not in trapped and from_outside and shallow and along.length() >= EDGE_LENGTH - SNAP:
-                piece.landed.add(i)
-                result.landings.append(Landing(piece, i, None))
-
-
-def _crossing(
-    result: Extraction,
-    index: int,
-    polygon: kdb.Polygon,
-    near: list[list[int]],
-    parts: Sequence[kdb.Polygon],
-    owner: list[Piece],
-    contacts: list[int],
-) -> Crossing:
-    """Return one crossing with the gates over it, the pieces beside it and what strays across it."""
-    reach = polygon.sized(3 * SNAP)
-    beside = [i for i, part in enumerate(parts) if reach.touches(part)]
-    if polygon.holes():
-        beside = [i for i in beside if not _surrounds(polygon, parts[i])]
-    gates = tuple(
-        tuple(i for i in indices if shapes.polygons[i].touches(polygon)) for shapes, indices in zip(result.gates, near)
-    )
-    stray = ""
-    for role, shapes, indices in (
-        ("contact", result.contacts, contacts),
-        ("via", result.vias, result.vias.near(polygon.bbox())),
-    ):
-        hits = [shapes.polygons[i] for i in indices if shapes.polygons[i].touches(polygon)]
-        if hits and not (kdb.Region(hits) & kdb.Region(polygon)).sized(-SNAP).is_empty():
-            stray = role
-    pieces = list({owner[i].net: owner[i] for i in beside}.values())
-    return Crossing(index, polygon, gates, pieces, len(beside), stray)
+    def _stray(self, polygon: kdb.Polygon) -> str:
+        vias = self.result.vias
+        layers = (("contact", self.result.contacts, self.contacts), ("via", vias, vias.near(polygon.bbox())))
+        for role, shapes, near in layers:
+            hits = [shapes.polygons[i] for i in near if shapes.polygons[i].touches(polygon)]
+            if hits and not (kdb.Region(hits) & kdb.Region(polygon)).sized(-SNAP).is_empty():
+                return role
+        return ""
 
 
 def _uncovered(result: Extraction, crossing: Crossing, dielectric: kdb.Region) -> bool:
@@ -426,35 +357,35 @@ def _uncovered(result: Extraction, crossing: Crossing, dielectric: kdb.Region) -
     return False
 
 
-def solid_nets(extraction: Extraction) -> tuple[Nets, dict[int, int], set[int]]:
+def solid_nets(extraction: Extraction) -> tuple[Nets, set[int]]:
     """Return the nets that are joined by solid conduction only (for opens).
 
     Returns:
-        The nets; the conductor number in them of each piece, by its `Piece.net`; and the nets that hold a usable
-        via: one of at least `SOLID` width on a contact, and on a pad cover where the task has them.
+        The nets, in which bodies come first (`Body.number`); and those nets that hold a usable via: one of at least
+        `SOLID` width on a contact, and on a pad cover where the task has them.
     """
 
-    def opened(shapes: Shapes) -> Shapes:
+    def opened(shapes: Shapes, grown: int = 0) -> Shapes:
         d = SOLID // 2 - SNAP
-        return Shapes.of(shapes.region(range(len(shapes.polygons))).sized(-d).sized(d))
+        return Shapes.of(shapes.region(range(len(shapes.polygons))).sized(-d - grown).sized(d))
 
-    contacts, vias, pads = (opened(s) for s in (extraction.contacts, extraction.vias, extraction.pads))
-    first_via = len(contacts.polygons)
+    contacts, vias = opened(extraction.contacts), opened(extraction.vias)
+    pads = opened(extraction.pads, grown=SOLID // 2)
+    first_contact = sum(len(bodies) for bodies in extraction.bodies)
+    first_via = first_contact + len(contacts.polygons)
     first_pad = first_via + len(vias.polygons)
     nets = Nets(first_pad + len(pads.polygons))
-    number = {piece.net: nets.add() for pieces in extraction.pieces for piece in pieces}
     on_contact, on_pad = touching_pairs(vias, contacts), touching_pairs(vias, pads)
     for via, contact in on_contact:
-        nets.join(first_via + via, contact)
+        nets.join(first_via + via, first_contact + contact)
     for via, pad in on_pad:
         nets.join(first_via + via, first_pad + pad)
     for landing in extraction.landings:
-        whole = extraction.contacts.polygons[landing.contact]
-        target = whole if landing.core is None else landing.core
+        target = extraction.contacts.polygons[landing.contact] if landing.core is None else landing.core
         for i in contacts.near(target.bbox()):
             if contacts.polygons[i].touches(target):
-                nets.join(i, number[landing.piece.net])
+                nets.join(first_contact + i, landing.body.number)
     usable = {via for via, _ in on_contact}
     if extraction.task.layers_of("pad cover"):
         usable &= {via for via, _ in on_pad}
-    return nets, number, {nets.find(first_via + via) for via in usable}
+    return nets, {nets.find(first_via + via) for via in usable}
