@@ -30,6 +30,12 @@ TOLERANCE = 1.001
 
 IGNORE_ANGLE = 89.5
 
+# Violations after which the search for the worst one stops: a curve of 10,000 vertices makes almost a million.
+_ENOUGH = 200
+
+# Points on a layer above which edge checks start with smaller distances.
+_MANY_POINTS = 1000
+
 
 class LayerShapes:
     """The merged polygons of one layer, in the forms that the checks need.
@@ -48,6 +54,11 @@ class LayerShapes:
     def empty(self) -> bool:
         """Whether the layer holds no area."""
         return not self.polygons
+
+    @property
+    def n_points(self) -> int:
+        """Number of vertices of all polygons."""
+        return sum(polygon.num_points() for polygon in self.polygons)
 
     @property
     def geometries(self) -> np.ndarray:
@@ -132,22 +143,43 @@ def _limit(rule: Rule) -> float:
     return float(rule.min_um) / DBU_UM - TOLERANCE  # type: ignore[arg-type]
 
 
-def _narrowest(shapes: LayerShapes, pairs: kdb.EdgePairs, limit: float, *, inside: bool) -> tuple[float, BBox] | None:
-    """Least distance below `limit` among KLayout's edge pairs and at the tips of single polygons."""
+def _narrowest(shapes: LayerShapes, limit: float, *, inside: bool) -> tuple[float, BBox] | None:
+    """Find the narrowest place below `limit` (dbu) within single polygons: of their width, or of their notches."""
+    check = shapes.region.width_check if inside else shapes.region.notch_check
+    distance = math.ceil(limit)
+    if shapes.n_points > _MANY_POINTS:
+        # The cost grows with the number of edges within reach: look for much narrower places first.
+        tiers = sorted({math.ceil(distance / 16), math.ceil(distance / 4), distance})
+    else:
+        tiers = [distance]
     worst: tuple[float, BBox] | None = None
-    for pair in pairs.each():
-        if _square_corner(pair.first, pair.second):
-            continue
-        # EdgePair.distance() rounds to whole database units.
-        one, two = _segment(pair.first), _segment(pair.second)
-        found = (float(shapely.distance(one, two)), box_um(pair.bbox()))
-        if found[0] < limit and (worst is None or found < worst):
-            worst = found
+    for tier in tiers:
+        # Unshielded: what faces through a gap implies a narrower place before it, and shielding is slow.
+        pairs = check(tier, True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None, False)
+        worst = _worst_pair(pairs, limit)
+        if worst is not None:
+            break
     for polygon in shapes.polygons:
         if polygon.holes() or not polygon.is_convex():
             tip = narrowest(Outline(polygon), limit, inside=inside)
             if tip is not None and (worst is None or tip[0] < worst[0]):
                 worst = (tip[0], _line_um(tip[1]))
+    return worst
+
+
+def _worst_pair(pairs: kdb.EdgePairs, limit: float) -> tuple[float, BBox] | None:
+    worst: tuple[float, BBox] | None = None
+    n_found = 0
+    for pair in pairs.each():
+        if _square_corner(pair.first, pair.second):
+            continue
+        # EdgePair.distance() rounds to whole database units.
+        found = (float(shapely.distance(_segment(pair.first), _segment(pair.second))), box_um(pair.bbox()))
+        if found[0] < limit:
+            worst = found if worst is None else min(worst, found)
+            n_found += 1
+            if n_found == _ENOUGH:
+                break
     return worst
 
 
@@ -183,9 +215,7 @@ def min_width(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
     """Every gate is at least the limit wide, measured inside the merged polygon."""
     (layer,) = rule.layers
     limit = _limit(rule)
-    here = shapes[layer]
-    pairs = here.region.width_check(math.ceil(limit), True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None)
-    return _distance_result(rule, id_, f"width on {layer}", _narrowest(here, pairs, limit, inside=True))
+    return _distance_result(rule, id_, f"width on {layer}", _narrowest(shapes[layer], limit, inside=True))
 
 
 def min_spacing(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
@@ -193,8 +223,7 @@ def min_spacing(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
     (layer,) = rule.layers
     limit = _limit(rule)
     here = shapes[layer]
-    notches = here.region.notch_check(math.ceil(limit), True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None)
-    worst = _narrowest(here, notches, limit, inside=False)
+    worst = _narrowest(here, limit, inside=False)
     if len(here.polygons) > 1:
         i, j = here.tree.query(here.geometries, predicate="dwithin", distance=limit)
         one = i < j

@@ -207,7 +207,7 @@ class ContactShapes:
 
 def close_slits(gates: kdb.Region) -> kdb.Region:
     """Return `gates` with slits and gaps under `SLIT` closed; the same object when there are none."""
-    if gates.space_check(SLIT, False, kdb.Metrics.Euclidian, 90, None, None).is_empty():
+    if gates.space_check(SLIT, False, kdb.Metrics.Euclidian, 90, None, None, False).is_empty():
         return gates
     half = SLIT // 2
     return (gates | gates.sized(half, 2).merged().sized(-half, 2)).merged()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import klayout.db as kdb
 
 from edagym.errors import EDAGymError, TaskError, ToolError
+from edagym.task_assets.fet.grid import IntRing, to_um
 from edagym.task_assets.fet.task import FETTask, Rule
 from edagym.verifiers.fet import circuit, drc, structure
 from edagym.verifiers.fet.drc import Shapes
@@ -18,6 +19,9 @@ from edagym.verifiers.fet.strict import strict_checks
 from edagym.verifiers.fet.structure import RegionState
 from edagym.verifiers.fet.transistors import ContactShapes, Flake, GateShapes, RegionAnalysis, analyse
 from edagym.verifiers.verdict import CheckResult, Verdict
+
+MAX_COORDINATE = 2**29
+"""Largest coordinate (dbu, 1 nm) that the geometry engine handles exactly; shapes beyond it fail the verdict."""
 
 
 class FETVerifier:
@@ -62,12 +66,14 @@ class FETVerifier:
             raise ToolError(f"verifier failed on task {self.task.id}: {type(e).__name__}: {e}") from e
 
     def _verify(self, layout: FETLayout, strict: bool) -> Verdict:
+        layout, out_of_range = _within_range(layout)
         shapes = Shapes(layout)
         states = self._analyse(shapes)
         checks = [self._check_drc(rule, id_, shapes) for id_, rule in self._drc]
         checks += [self._check_structural(rule, id_, shapes, states) for id_, rule in self._structural]
         checks += [structure.layer_not_empty(rule, id_, shapes) for id_, rule in self._completeness]
         checks += self._inputs.check(layout)
+        checks += out_of_range
         paper = all(c.passed for c in checks)
         guards = strict_checks(self.task, layout) if strict else []
         metrics = {"transistors": float(sum(s.transistors for s in states))}
@@ -105,6 +111,26 @@ class FETVerifier:
         if rule.kind == "transistor_count":
             return structure.transistor_count(rule, id_, states[self._by_name[str(rule.region)]])
         return circuit.circuit_spec(rule, id_, states)
+
+
+def _within_range(layout: FETLayout) -> tuple[FETLayout, list[CheckResult]]:
+    """Leave out shapes beyond `MAX_COORDINATE`; a failed check names the first layer that had one."""
+    limit = MAX_COORDINATE
+    bad: dict[str, list[IntRing]] = {}
+    for spec in layout.layers:
+        rings = layout.shapes(spec.name)
+        if any(not -limit <= v <= limit for ring in rings for point in ring for v in point):
+            bad[spec.name] = [r for r in rings if all(-limit <= v <= limit for point in r for v in point)]
+    if not bad:
+        return layout, []
+    rest = layout.copy()
+    for name, rings in bad.items():
+        rest.replace(name, rings)
+    largest = max(abs(v) for name in bad for ring in layout.shapes(name) for point in ring for v in point)
+    required, found = to_um(limit), to_um(largest)
+    message = f"expected coordinates within +-{required:g} um, found {found:g} um on layer {next(iter(bad))}"
+    check = CheckResult("coordinates_in_range", "coordinates_in_range", False, required, found, "um", None, message)
+    return rest, [check]
 
 
 def _contacts(contacts: drc.LayerShapes, gates: GateShapes, shapes: Shapes) -> ContactShapes:
