@@ -14,7 +14,8 @@ are connected as asked. Kinds:
 
   A piece that borders the crossing is reached without passing under another gate. On dual-gated devices the gates of
   both layers face each other across the whole flake, and a dielectric layer covers the channel under the upper gate.
-  Crossings of one gate between the same two nets are one transistor, as the fingers of one device are.
+  Crossings of one gate between the same two nets are one transistor, as the fingers of one device are, on whatever
+  flakes they lie.
 * ``strict_contacts`` (per region, instead, where the substrate is the only gate): contacts of at least two different
   nets land on the region, one net more than a demanded number of transistors.
 * ``strict_via``: every via lies inside a contact, and inside a pad cover where the task has them.
@@ -39,6 +40,9 @@ from edagym.verifiers.verdict import BBox, CheckResult
 # As `edagym.envs.fet.interpreter.WINDOW_MARGIN_UM`: what cannot be drawn must not come in by file either.
 WINDOW_UM = 50.0
 
+# Gate shapes of every gate layer, and the two nets that they part.
+_Device = tuple[tuple[tuple[int, ...], ...], int, int]
+
 
 def strict_checks(task: FETTask, layout: FETLayout) -> list[CheckResult]:
     """Return the strict checks of a layout, in a fixed order; every result has ``strict=True``.
@@ -57,11 +61,12 @@ def strict_checks(task: FETTask, layout: FETLayout) -> list[CheckResult]:
         checks.append(_result("strict_netlist", mismatch is None, message))
         return checks
     reached = _reached(extraction)
+    seen: set[_Device] = set()
     for i, demand in enumerate(task.demand):
         if not task.layers_of("gate electrode"):
             checks.append(_ungated(extraction, i, demand or 1))
         elif demand is not None:
-            checks.append(_count(extraction, i, demand, reached))
+            checks.append(_count(extraction, i, demand, reached, seen))
     return checks
 
 
@@ -133,28 +138,31 @@ def _reached(extraction: Extraction) -> set[int] | None:
     return {body.number for bodies in extraction.bodies for body in bodies if nets.find(body.number) in reached}
 
 
-def _count(extraction: Extraction, region: int, required: int, reached: set[int] | None) -> CheckResult:
-    """At least `required` strict transistors on a region."""
-    devices: set[tuple[tuple[tuple[int, ...], ...], int, int]] = set()
+def _count(
+    extraction: Extraction, region: int, required: int, reached: set[int] | None, seen: set[_Device]
+) -> CheckResult:
+    """At least `required` strict transistors on a region, none of them in `seen`; those found are added to it."""
+    before = len(seen)
     faults: list[tuple[str, Crossing]] = []
     for crossing in extraction.crossings[region]:
         key, reason = _device(extraction, crossing, reached)
         if key is None:
             faults.append((reason, crossing))
-        elif (crossing.gates, *key) in devices:
-            faults.append(("another arm of a transistor already counted", crossing))
+        elif (crossing.gates, *key) in seen:
+            faults.append(("gate, source and drain are those of a transistor already counted", crossing))
         else:
-            devices.add((crossing.gates, *key))
+            seen.add((crossing.gates, *key))
+    found = len(seen) - before
     name = extraction.task.regions[region].name
-    message = f"{name}: expected at least {required} strict transistor(s), found {len(devices)}"
-    passed = len(devices) >= required
+    message = f"{name}: expected at least {required} strict transistor(s), found {found}"
+    passed = found >= required
     where = None
     if not passed and faults:
         where = _um(faults[0][1].polygon.bbox())
         centres = [crossing.polygon.bbox().center() for _, crossing in faults]
         reasons = [f"{why} at ({c.x / 1000:g}, {c.y / 1000:g})" for (why, _), c in zip(faults, centres)]
         message = "; ".join([message, *reasons[:3]])
-    return _result(f"strict_transistor_count:{name}", passed, message, required, len(devices), where)
+    return _result(f"strict_transistor_count:{name}", passed, message, required, found, where)
 
 
 def _device(extraction: Extraction, crossing: Crossing, reached: set[int] | None) -> tuple[tuple[int, int] | None, str]:
