@@ -123,15 +123,13 @@ def nand2_active() -> Drawing:
 
 
 def strap(first: Ring, second: Ring, y: float, width: float = 0.5) -> list[Ring]:
-    """Return a contact wire that joins two contacts of a row (rectangles) above at height y."""
-    (x1, _), (x2, _) = first[0], first[1]
-    (x3, _), (x4, _) = second[0], second[1]
-    a, b = (x1 + x2) / 2, (x3 + x4) / 2
+    """Return a contact wire, one polygon, from one contact of a row (a rectangle) to another, past them at height y."""
     h = width / 2
+    a, b = ((ring[0][0] + ring[1][0]) / 2 for ring in (first, second))
+    y1, y2 = first[2][1] - 0.2, second[2][1] - 0.2
+    top, below = y + h, y - h
     return [
-        box(a - h, first[2][1] - 0.2, a + h, y + h),
-        box(a - h, y - h, b + h, y + h),
-        box(b - h, second[2][1] - 0.2, b + h, y + h),
+        ((a - h, y1), (a + h, y1), (a + h, below), (b - h, below), (b - h, y2), (b + h, y2), (b + h, top), (a - h, top))
     ]
 
 
@@ -150,16 +148,22 @@ def nand2_complementary() -> Drawing:
     """n: GND | A | x1 | B | OUT, p (above): VDD | A | OUT | B | VDD, OUT joined by a wire on the right."""
     n_flake, n_gates, n_contacts = row(2)
     p_flake, p_gates, p_contacts = row(2, dy=12)
-    right = n_contacts[2][1][0]
-    out = [
-        box(right - 1, 2, 12.5, 3),  # from the n flake's last contact to the right ...
-        box(12, 2, 12.5, 20),  # ... up beside both flakes ...
-        box(5, 19.5, 12.5, 20),  # ... and back above the p flake
-        box(5, 16.5, 5.5, 20),
-    ]
+    # From the n flake's last contact to the right, up beside both flakes, and back above the p flake.
+    out = (
+        (9.5, 2),
+        (12.5, 2),
+        (12.5, 20),
+        (5, 20),
+        (5, 16.5),
+        (5.5, 16.5),
+        (5.5, 19.5),
+        (12, 19.5),
+        (12, 2.5),
+        (9.5, 2.5),
+    )
     spec = complementary("nand2", drivers=2)
     return Drawing(
-        {"contacts": [n_contacts[0], n_contacts[2], *p_contacts, *out], "gate": [*n_gates, *p_gates]},
+        {"contacts": [n_contacts[0], n_contacts[2], *p_contacts, out], "gate": [*n_gates, *p_gates]},
         [n_flake, p_flake],
         {"demand": (2, 2), "circuit": spec, "materials": ["MoSe2", "WSe2"]},
     )

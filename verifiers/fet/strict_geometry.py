@@ -285,7 +285,8 @@ class _RegionWork:
                     continue
                 self._join(i, self.owner[index])
                 along = edges.inside_part(reach & kdb.Region(part.sized(3 * SNAP)))
-                if i in free and from_outside and shallow and along.length() >= EDGE_LENGTH - SNAP:
+                # `reach` is longer than the contact by 2 * SNAP at either end.
+                if i in free and from_outside and shallow and along.length() >= EDGE_LENGTH + 3 * SNAP:
                     wide = list(shape.sized(_BODY + 3 * SNAP).each())
                     for body, body_shape, home in zip(self.bodies, self.body_shapes, self.home):
                         if home == index and any(polygon.touches(body_shape) for polygon in wide):
