@@ -25,7 +25,7 @@ from edagym.task_assets.fet.circuits import CircuitSpec, Stack, is_input, stacks
 from edagym.task_assets.fet.task import Rule
 from edagym.verifiers.fet.drc import box_um
 from edagym.verifiers.fet.structure import RegionState
-from edagym.verifiers.fet.transistors import GROWTH, OPENING, RegionAnalysis, borders
+from edagym.verifiers.fet.transistors import GROWTH, OPENING, RegionAnalysis, bordered
 from edagym.verifiers.verdict import BBox, CheckResult
 
 
@@ -74,9 +74,11 @@ def _check_stack(analysis: RegionAnalysis, stack: Stack, spec: CircuitSpec) -> _
     # 1. Transistors as sets of pieces; channels of one gate shape with the same sides are one.
     found: list[frozenset[int]] = []
     seen: set[tuple[int, frozenset[int]]] = set()
+    region = kdb.Region(pieces)
+    region.merged_semantics = False
     for channel in analysis.channels:
         if channel.transistor:
-            sides = frozenset(i for arc in channel.arcs for i, piece in enumerate(pieces) if borders(arc, piece))
+            sides = frozenset(i for arc in channel.arcs for i in bordered(arc, pieces, region))
             if (channel.gate, sides) not in seen:
                 seen.add((channel.gate, sides))
                 found.append(sides)

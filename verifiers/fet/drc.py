@@ -42,6 +42,10 @@ class LayerShapes:
 
     Args:
         region: Merged region of the layer (dbu).
+
+    Attributes:
+        region: As given; shapes that touch at a corner are one polygon, as KLayout merges them.
+        polygons: Polygons of the layer; shapes that touch at a corner are separate where they would make one invalid.
     """
 
     def __init__(self, region: kdb.Region) -> None:
@@ -65,6 +69,11 @@ class LayerShapes:
         """The polygons as shapely geometries (dbu), shape (n,)."""
         if self._geometries is None:
             self._geometries = to_shapely(self.polygons)
+            if not shapely.is_valid(self._geometries).all():
+                apart = self.region.dup()
+                apart.min_coherence = True
+                self.polygons = list(apart.merged().each())
+                self._geometries = to_shapely(self.polygons)
         return self._geometries
 
     @property
@@ -252,18 +261,13 @@ def min_enclosure(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
     limit = _limit(rule)
     what = f"enclosure of {inner} by {outer}"
     outers, inners = shapes[outer], shapes[inner]
-    i, j = outers.tree.query(inners.geometries, predicate="intersects")
-    home = dict(zip(i.tolist(), j.tolist()))
-    worst: tuple[float, BBox] | None = None
-    for k, polygon in enumerate(inners.polygons):
-        # Boundary distance alone would pass a via far outside any contact.
-        if k not in home or not (kdb.Region(polygon) - outers.region).is_empty():
-            where = box_um(polygon.bbox())
-            message = f"{what}: expected at least {rule.min_um:g} um, found a shape of {inner} not inside {outer}"
-            return CheckResult(id_, rule.kind, False, rule.min_um, 0.0, "um", where, message)
-    order = np.array(sorted(home), dtype=int)
-    rims = shapely.boundary(outers.geometries[[home[k] for k in order]])
-    worst = _closest_pair(inners.geometries[order], rims, limit)
+    i, j = outers.tree.query(inners.geometries, predicate="covered_by")
+    outside = set(range(len(inners.polygons))) - set(i.tolist())
+    if outside:  # boundary distance alone would pass a via far outside any contact
+        where = box_um(inners.polygons[min(outside)].bbox())
+        message = f"{what}: expected at least {rule.min_um:g} um, found a shape of {inner} not inside {outer}"
+        return CheckResult(id_, rule.kind, False, rule.min_um, 0.0, "um", where, message)
+    worst = _closest_pair(inners.geometries[i], shapely.boundary(outers.geometries[j]), limit)
     return _distance_result(rule, id_, what, worst)
 
 

@@ -94,7 +94,7 @@ class FETLayout:
             region = kdb.Region()
             for ring in self._shapes[layer]:
                 # Not raw: merging passes a lone four-point ring through as it is, repeated points included.
-                region.insert(kdb.Polygon([kdb.Point(x, y) for x, y in ring]))
+                region.insert(kdb.Polygon(ring))
             region.merge()
             self._cache[layer] = region
         return region

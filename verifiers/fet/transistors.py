@@ -248,18 +248,31 @@ def _open_chains(edges: Sequence[tuple[Point, Point]]) -> list[list[Point]]:
     return chains
 
 
-def borders(arc: Arc, piece: kdb.Polygon) -> bool:
-    """Whether `piece` (of region minus the channel grown by `GROWTH`) lies along `arc`."""
+def bordered(arc: Arc, pieces: Sequence[kdb.Polygon], touching: kdb.Region) -> tuple[int, ...]:
+    """Return the indices of the pieces (of region minus the channel grown by `GROWTH`) that lie along `arc`.
+
+    Args:
+        arc: The arc.
+        pieces: The pieces.
+        touching: The same pieces as a region.
+    """
+    edges = kdb.Edges([kdb.Edge(*a, *b) for a, b in zip(arc.points, arc.points[1:])])
+    strip = edges.extended(0, 0, _BORDER_REACH, 0, False)
+    found = set(touching.interacting(strip).each())
+    return tuple(i for i, piece in enumerate(pieces) if piece in found)
+
+
+def _beside(arc: Arc, pieces: Sequence[kdb.Polygon]) -> tuple[int, ...]:
+    """Return the pieces beside the middles of an arc's edges: all of `bordered` except in odd corners."""
+    found: set[int] = set()
     for (ax, ay), (bx, by) in zip(arc.points, arc.points[1:]):
         length = math.hypot(bx - ax, by - ay)
         # The channel lies to the right of its edges: step to the left of the middle.
         x = (ax + bx) / 2 - (by - ay) / length * _BORDER_REACH
         y = (ay + by) / 2 + (bx - ax) / length * _BORDER_REACH
-        if piece.inside(kdb.Point(round(x), round(y))):
-            return True
-    edges = kdb.Edges([kdb.Edge(*a, *b) for a, b in zip(arc.points, arc.points[1:])])
-    strip = edges.extended(0, 0, _BORDER_REACH, 0, False)
-    return not kdb.Region(piece).interacting(strip).is_empty()
+        point = kdb.Point(round(x), round(y))
+        found.update(i for i, piece in enumerate(pieces) if i not in found and piece.inside(point))
+    return tuple(sorted(found))
 
 
 def _is_transistor(arcs: Sequence[Arc], landings: Sequence[Sequence[Landing]]) -> bool:
@@ -320,13 +333,12 @@ def analyse(flake: Flake, gates: GateShapes, landings: list[Landing], *, all_sid
             if len(arcs) >= 2:
                 channel = Channel(flake.name, gates.layer, polygon, index, False, tuple(arcs))
                 _find_sides(channel, flake, landings, all_sides)
-                channel.transistor = _is_transistor(channel.arcs, channel.landings)
                 result.channels.append(channel)
     return result
 
 
 def _find_sides(channel: Channel, flake: Flake, landings: list[Landing], all_sides: bool) -> None:
-    """Fill in pieces, their landings, and the arcs' sides."""
+    """Fill in pieces, their landings, and the arcs' sides, and decide whether the channel is a transistor."""
     if not landings and not all_sides:
         return
     rest = flake.region - kdb.Region(channel.polygon.sized(GROWTH, 2))
@@ -338,8 +350,18 @@ def _find_sides(channel: Channel, flake: Flake, landings: list[Landing], all_sid
             pieces.append(piece)
             landed.append(on_it)
     channel.pieces, channel.landings = tuple(pieces), tuple(landed)
+    if not all_sides:
+        # What lies beside the middles of the edges is on that side for certain, and nearly always decides.
+        for arc in channel.arcs:
+            arc.sides = _beside(arc, pieces)
+        channel.transistor = _is_transistor(channel.arcs, channel.landings)
+        if channel.transistor:
+            return
+    region = kdb.Region(pieces)
+    region.merged_semantics = False
     for arc in channel.arcs:
-        arc.sides = tuple(i for i, piece in enumerate(pieces) if borders(arc, piece))
+        arc.sides = bordered(arc, pieces, region)
+    channel.transistor = _is_transistor(channel.arcs, channel.landings)
 
 
 def find_channels(

@@ -119,7 +119,7 @@ def _within_range(layout: FETLayout) -> tuple[FETLayout, list[CheckResult]]:
     bad: dict[str, list[IntRing]] = {}
     for spec in layout.layers:
         rings = layout.shapes(spec.name)
-        if any(not -limit <= v <= limit for ring in rings for point in ring for v in point):
+        if any(max(map(max, ring)) > limit or min(map(min, ring)) < -limit for ring in rings if ring):
             bad[spec.name] = [r for r in rings if all(-limit <= v <= limit for point in r for v in point)]
     if not bad:
         return layout, []
