@@ -25,7 +25,7 @@ from edagym.task_assets.fet.circuits import CircuitSpec, Stack, is_input, stacks
 from edagym.task_assets.fet.task import Rule
 from edagym.verifiers.fet.drc import box_um
 from edagym.verifiers.fet.structure import RegionState
-from edagym.verifiers.fet.transistors import GROWTH, OPENING, RegionAnalysis, bordered
+from edagym.verifiers.fet.transistors import GROWTH, OPENING, RegionAnalysis, bordered, vanishes
 from edagym.verifiers.verdict import BBox, CheckResult
 
 
@@ -116,10 +116,7 @@ def _check_stack(analysis: RegionAnalysis, stack: Stack, spec: CircuitSpec) -> _
 def _pieces(analysis: RegionAnalysis) -> list[kdb.Polygon]:
     """Pieces of region minus all gates of one layer, crumbs dropped (dbu)."""
     gates = kdb.Region([polygon.sized(GROWTH, 2) for polygon in analysis.components])
-    crumb = OPENING - GROWTH
-    return [
-        piece for piece in (analysis.flake.region - gates).each() if not kdb.Region(piece).sized(-crumb, 2).is_empty()
-    ]
+    return [piece for piece in (analysis.flake.region - gates).each() if not vanishes(piece, OPENING - GROWTH)]
 
 
 def _chain(links: Sequence[tuple[int, ...]]) -> list[int] | None:

@@ -213,6 +213,12 @@ def close_slits(gates: kdb.Region) -> kdb.Region:
     return (gates | gates.sized(half, 2).merged().sized(-half, 2)).merged()
 
 
+def vanishes(piece: kdb.Polygon, by: int) -> bool:
+    """Whether nothing is left of a polygon after shrinking it by `by` (dbu)."""
+    # A polygon with inscribed radius r has at most the area r times its perimeter.
+    return piece.area() <= by * piece.perimeter() and kdb.Region(piece).sized(-by, 2).is_empty()
+
+
 def find_arcs(polygon: kdb.Polygon, inner: kdb.Region) -> list[Arc]:
     """Return the arcs of a component of (gates AND region).
 
@@ -346,7 +352,7 @@ def _find_sides(channel: Channel, flake: Flake, landings: list[Landing], all_sid
     landed: list[tuple[Landing, ...]] = []
     for piece in rest.each():
         on_it = tuple(item for item in landings if item.is_on(piece))
-        if on_it or (all_sides and not kdb.Region(piece).sized(-OPENING, 2).is_empty()):
+        if on_it or (all_sides and not vanishes(piece, OPENING)):
             pieces.append(piece)
             landed.append(on_it)
     channel.pieces, channel.landings = tuple(pieces), tuple(landed)
