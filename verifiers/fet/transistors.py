@@ -7,13 +7,14 @@ explicit; every length is in database units (1 nm):
 * A *channel* is a connected component of (gates AND region) with at least two *arcs*; gates of one layer are merged
   and slits under `SLIT` are closed first.
 * An *arc* is a maximal open chain, at least `MIN_ARC` long, of the component's boundary lying more than `INSIDE`
-  inside the region. Closed loops are not arcs.
+  inside the region. Chains less than `MIN_CUT` apart are one: a gate's side that brushes a notch of the flake stays
+  one side, and a gate's tip that pokes out by a hair does not cross. Closed loops are not arcs.
 * The *sides* of an arc are the pieces that it borders of region minus (this channel grown by `GROWTH`); pieces that
   vanish when shrunk by `OPENING` do not count. Other gates do not cut pieces.
 * A contact *lands* on a piece where (contact minus gates) AND piece survives an opening by `OPENING`, or, on
   edge-contacted devices, where both share at least `EDGE_LENGTH` of boundary within `EDGE_REACH`.
 * A channel is one *transistor* when two of its arcs have landed sides that are different pieces, or, where both
-  border the same piece (holes), two separate landings, one nearer to each arc.
+  border the same piece (only flakes with holes have such), two separate landings, one nearer to each arc.
 
 One wrap-around contact may serve both sides, and gates in a row between two contacts all count: the paper's contract
 has no rule against either. `edagym.verifiers.fet.strict` has.
@@ -30,6 +31,7 @@ import shapely
 
 INSIDE = 2
 MIN_ARC = 20
+MIN_CUT = 20
 SLIT = 20
 GROWTH = 3
 OPENING = 10
@@ -141,6 +143,7 @@ class Flake:
         self.region = region
         self.bbox = region.bbox()
         self.inner = region.sized(-INSIDE, 2)
+        self.holed = any(polygon.holes() for polygon in region.each())
         self._rim: kdb.Region | None = None
 
     @property
@@ -229,11 +232,7 @@ def find_arcs(polygon: kdb.Polygon, inner: kdb.Region) -> list[Arc]:
     edges = [
         ((e.x1, e.y1), (e.x2, e.y2)) for e in kdb.Edges(polygon).inside_part(inner).each() if not e.is_degenerate()
     ]
-    if len(edges) == 2 and edges[0][1] != edges[1][0] and edges[1][1] != edges[0][0]:
-        chains = [list(edge) for edge in edges]  # a straight gate: no chaining needed
-    else:
-        chains = _open_chains(edges)
-    arcs = [Arc(tuple(chain)) for chain in chains]
+    arcs = [Arc(tuple(chain)) for chain in _bridged(_open_chains(edges))]
     return [arc for arc in arcs if arc.length >= MIN_ARC]
 
 
@@ -252,6 +251,23 @@ def _open_chains(edges: Sequence[tuple[Point, Point]]) -> list[list[Point]]:
                 chain.append(following[chain[-1]].pop())
             chains.append(chain)
     return chains
+
+
+def _bridged(chains: list[list[Point]]) -> list[list[Point]]:
+    """Join chains whose end lies within `MIN_CUT` of a start; drop those that close."""
+    done: list[list[Point]] = []
+    open_ = list(chains)
+    while open_:
+        chain = open_.pop()
+        end = chain[-1]
+        near = [other for other in (chain, *open_) if math.dist(end, other[0]) < MIN_CUT]
+        if not near:
+            done.append(chain)
+            continue
+        following = min(near, key=lambda other: math.dist(end, other[0]))
+        if following is not chain:
+            open_ = [[*chain, *following] if other is following else other for other in open_]
+    return done
 
 
 def bordered(arc: Arc, pieces: Sequence[kdb.Polygon], touching: kdb.Region) -> tuple[int, ...]:
@@ -281,12 +297,12 @@ def _beside(arc: Arc, pieces: Sequence[kdb.Polygon]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _is_transistor(arcs: Sequence[Arc], landings: Sequence[Sequence[Landing]]) -> bool:
+def _is_transistor(arcs: Sequence[Arc], landings: Sequence[Sequence[Landing]], holed: bool) -> bool:
     for i, first in enumerate(arcs):
         for second in arcs[i + 1 :]:
             if any(p != q for p in first.sides for q in second.sides if landings[p] and landings[q]):
                 return True
-            for p in first.sides:
+            for p in first.sides if holed else ():
                 if p in second.sides and len(landings[p]) > 1:
                     one, two = shapely.LineString(first.points), shapely.LineString(second.points)
                     nearer = [x.distance(one) - x.distance(two) for x in (item.shape() for item in landings[p])]
@@ -360,14 +376,14 @@ def _find_sides(channel: Channel, flake: Flake, landings: list[Landing], all_sid
         # What lies beside the middles of the edges is on that side for certain, and nearly always decides.
         for arc in channel.arcs:
             arc.sides = _beside(arc, pieces)
-        channel.transistor = _is_transistor(channel.arcs, channel.landings)
+        channel.transistor = _is_transistor(channel.arcs, channel.landings, flake.holed)
         if channel.transistor:
             return
     region = kdb.Region(pieces)
     region.merged_semantics = False
     for arc in channel.arcs:
         arc.sides = bordered(arc, pieces, region)
-    channel.transistor = _is_transistor(channel.arcs, channel.landings)
+    channel.transistor = _is_transistor(channel.arcs, channel.landings, flake.holed)
 
 
 def find_channels(
