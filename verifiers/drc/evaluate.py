@@ -1,0 +1,178 @@
+"""The evaluator: flat, on raw shapes, the same code for a whole layout and for a window of it.
+
+Two facts of the KLayout engine decide how it must be driven (both measured on the sign-off deck's results):
+
+* Leaves stay unmerged. Boolean operations between edges and polygons cut edges at the seams of raw polygons, and the
+  deck sees raw shapes.
+* The two operands of an operation must never be one object: an operation of a region with itself means something else
+  than with an equal region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import klayout.db as kdb
+
+from edagym.verifiers.drc.graph import Graph, Node
+
+Leaf = Callable[[str], "kdb.Region | None"]
+Collection = Any  # kdb.Region | kdb.Edges | kdb.EdgePairs
+
+_EMPTY: dict[str, Callable[[], Collection]] = {
+    "region": kdb.Region,
+    "edges": kdb.Edges,
+    "edge_pairs": kdb.EdgePairs,
+}
+_METRICS = {"euclidian": kdb.Metrics.Euclidian, "projection": kdb.Metrics.Projection}
+_RECT = {
+    None: kdb.Region.NoRectFilter,
+    "one_side": kdb.Region.OneSideAllowed,
+    "two_connected": kdb.Region.TwoConnectedSidesAllowed,
+    "two_opposite": kdb.Region.TwoOppositeSidesAllowed,
+}
+# Nothing in one of these operands: nothing comes out.
+_NEEDS_BOTH = frozenset({"and", "interacting", "separation", "enclosing"})
+
+
+def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int]) -> Iterator[tuple[int, Collection]]:
+    """Evaluate measurements.
+
+    Args:
+        graph: The compiled rules.
+        leaf: Gives the raw shapes of a layer, or None where there are none. Called once per layer and evaluation.
+        outputs: Indices into `graph.outputs`.
+
+    Yields:
+        (output index, kdb collection in database units) for every output that isn't empty, in no order that matters.
+        Intermediate results are dropped as soon as nothing needs them any more.
+    """
+    wanted: dict[int, list[int]] = {}
+    for i in outputs:
+        wanted.setdefault(graph.outputs[i].node, []).append(i)
+    order = graph.needed(i for indices in wanted.values() for i in indices)
+    uses = dict.fromkeys(order, 0)
+    for n in order:
+        for a in graph.nodes[n].args:
+            uses[a] += 1
+    values: dict[int, Collection | None] = {}
+    for n in order:
+        node = graph.nodes[n]
+        value = leaf(node.params[0]) if node.op == "layer" else apply(node, *(values[a] for a in node.args))
+        if value is not None and value.is_empty():
+            value = None
+        values[n] = value
+        for a in node.args:
+            uses[a] -= 1
+            if not uses[a] and a not in wanted:
+                values[a] = None
+        if value is not None:
+            for i in wanted.get(n, ()):
+                yield i, value
+
+
+def apply(node: Node, *operands: Collection | None) -> Collection | None:
+    """Apply one operation to its operands; None stands for an empty collection."""
+    a = operands[0]
+    if node.op == "join":
+        return _join(a, operands[1])
+    if a is None and node.op != "or":
+        return None
+    if len(operands) == 2:
+        b = operands[1]
+        if b is None:
+            if node.op in _NEEDS_BOTH:
+                return None
+            if node.op in ("not", "not_interacting"):
+                return a
+            b = kdb.Region()
+        elif b is a:
+            b = b.dup()
+        return _BINARY[node.op](a if a is not None else kdb.Region(), b, node.params)
+    return _UNARY[node.op](a, node.params)
+
+
+def _join(a: Collection | None, b: Collection | None) -> Collection | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b
+
+
+def _separation(a: Collection, b: Collection, p: tuple[Any, ...]) -> kdb.EdgePairs:
+    if isinstance(a, kdb.Edges):
+        return a.separation_check(b, p[0], False, _METRICS[p[1]], None, None, None)
+    return a.separation_check(
+        b, p[0], False, _METRICS[p[1]], None, None, None, True, kdb.Region.NoOppositeFilter, _RECT[p[2]]
+    )
+
+
+def _enclosing(a: kdb.Region, b: kdb.Region, p: tuple[Any, ...]) -> kdb.EdgePairs:
+    return a.enclosing_check(
+        b, p[0], False, _METRICS[p[1]], None, None, None, True, kdb.Region.NoOppositeFilter, _RECT[p[2]]
+    )
+
+
+def _width_not(a: kdb.Region, p: tuple[Any, ...]) -> kdb.Edges:
+    """Edges whose width differs from the value: the narrower ones and, as KLayout's negative output, the wider ones."""
+    node = kdb.CompoundRegionOperationNode
+    metric = _METRICS[p[1]]
+    narrow = a.width_check(p[0], False, metric, None, None, None)
+    wide = a.width_check(p[0] + 1, False, metric, None, None, None, True, True)
+    del node
+    return narrow.first_edges() + wide.first_edges()
+
+
+def _values(
+    select: Callable[..., Collection], values: tuple[int, ...], inverse: bool, source: Collection
+) -> Collection:
+    """Keep objects that have one of the exact values (or, inverse, none of them)."""
+    if inverse:
+        for v in values:
+            source = select(source, v, True)
+        return source
+    result = select(source, values[0], False)
+    for v in values[1:]:
+        result += select(source, v, False)
+    return result
+
+
+def _filter(name: str, inverse: bool) -> Callable[[Collection, tuple[Any, ...]], Collection]:
+    method = {"height": "with_bbox_height", "width": "with_bbox_width"}.get(name, f"with_{name}")
+
+    def select(source: Collection, *args: Any) -> Collection:
+        return getattr(source, method)(*args)
+
+    def run(a: Collection, p: tuple[Any, ...]) -> Collection:
+        if p[0] == "values":
+            return _values(select, p[1:], inverse, a)
+        return select(a, p[1], p[2], inverse)
+
+    return run
+
+
+_UNARY: dict[str, Callable[[Any, tuple[Any, ...]], Collection]] = {
+    "width": lambda a, p: a.width_check(p[0], False, _METRICS[p[1]], None, None, None),
+    "space": lambda a, p: a.space_check(p[0], False, _METRICS[p[1]], None, None, None),
+    "notch": lambda a, p: a.notch_check(p[0], False, _METRICS[p[1]], None, None, None),
+    "width_not": _width_not,
+    "with_angle": lambda a, p: a.with_angle(p[0], False),
+    **{f"with_{m}": _filter(m, False) for m in ("length", "area", "height", "width")},
+    **{f"without_{m}": _filter(m, True) for m in ("length", "area", "height", "width")},
+    "edges": lambda a, p: a.edges(),
+    "polygons": lambda a, p: a.polygons(0),
+    "holes": lambda a, p: a.holes(),
+    "corners": lambda a, p: a.corners(p[0], p[1]),
+    "sized": lambda a, p: a.sized(p[0], p[1], 2),
+    "extended_out": lambda a, p: a.extended(0, 0, p[0], 0, False),
+    "with_holes": lambda a, p: a.with_holes(p[0], None, False),
+}
+_BINARY: dict[str, Callable[[Any, Any, tuple[Any, ...]], Collection]] = {
+    "and": lambda a, b, p: a & b,
+    "not": lambda a, b, p: a - b,
+    "or": lambda a, b, p: a | b,
+    "interacting": lambda a, b, p: a.interacting(b),
+    "not_interacting": lambda a, b, p: a.not_interacting(b),
+    "separation": _separation,
+    "enclosing": _enclosing,
+}
