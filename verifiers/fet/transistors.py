@@ -14,7 +14,8 @@ explicit; every length is in database units (1 nm):
 * A contact *lands* on a piece where (contact minus gates) AND piece survives an opening by `OPENING`, or, on
   edge-contacted devices, where both share at least `EDGE_LENGTH` of boundary within `EDGE_REACH`.
 * A channel is one *transistor* when two of its arcs have landed sides that are different pieces, or, where both
-  border the same piece (only flakes with holes have such), two separate landings, one nearer to each arc.
+  border the same piece, two separate landings, one nearer to each arc. Two arcs can border one piece only around a
+  hole: then no ring of the flake's outline is met both ways along the channel's outline from one arc to the other.
 
 One wrap-around contact may serve both sides, and gates in a row between two contacts all count: the paper's contract
 has no rule against either. `edagym.verifiers.fet.strict` has.
@@ -143,8 +144,16 @@ class Flake:
         self.region = region
         self.bbox = region.bbox()
         self.inner = region.sized(-INSIDE, 2)
-        self.holed = any(polygon.holes() for polygon in region.each())
+        self.rings = [
+            shapely.LinearRing([(p.x, p.y) for p in ring])
+            for polygon in region.each()
+            for ring in (polygon.each_point_hull(), *(polygon.each_point_hole(h) for h in range(polygon.holes())))
+        ]
         self._rim: kdb.Region | None = None
+
+    def ring_near(self, point: shapely.Point) -> int:
+        """Index of the outline's ring nearest to a point."""
+        return min(range(len(self.rings)), key=lambda k: self.rings[k].distance(point))
 
     @property
     def rim(self) -> kdb.Region:
@@ -297,17 +306,41 @@ def _beside(arc: Arc, pieces: Sequence[kdb.Polygon]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _is_transistor(arcs: Sequence[Arc], landings: Sequence[Sequence[Landing]], holed: bool) -> bool:
-    for i, first in enumerate(arcs):
-        for second in arcs[i + 1 :]:
+def _is_transistor(channel: Channel, flake: Flake) -> bool:
+    landings = channel.landings
+    for i, first in enumerate(channel.arcs):
+        for second in channel.arcs[i + 1 :]:
             if any(p != q for p in first.sides for q in second.sides if landings[p] and landings[q]):
                 return True
-            for p in first.sides if holed else ():
-                if p in second.sides and len(landings[p]) > 1:
+            for p in set(first.sides) & set(second.sides):
+                if len(landings[p]) > 1 and _around_hole(channel, flake, first, second):
                     one, two = shapely.LineString(first.points), shapely.LineString(second.points)
                     nearer = [x.distance(one) - x.distance(two) for x in (item.shape() for item in landings[p])]
                     if min(nearer) < 0 < max(nearer):
                         return True
+    return False
+
+
+def _around_hole(channel: Channel, flake: Flake, first: Arc, second: Arc) -> bool:
+    """Whether one piece can border both arcs: a loop through channel and piece parts the flake's rings in two."""
+    if len(flake.rings) < 2:
+        return False
+    polygon = channel.polygon
+    for points in (polygon.each_point_hull(), *(polygon.each_point_hole(h) for h in range(polygon.holes()))):
+        loop = shapely.LinearRing([(p.x, p.y) for p in points])
+        ends = {id(arc): (shapely.Point(arc.points[0]), shapely.Point(arc.points[-1])) for arc in channel.arcs}
+        here = [arc for arc in channel.arcs if all(loop.distance(end) < 1 for end in ends[id(arc)])]
+        if first not in here or second not in here:
+            continue
+        here.sort(key=lambda arc: loop.project(ends[id(arc)][0]))
+        # From the end of each arc to the start of the next the loop follows the flake's outline.
+        gaps = [
+            {flake.ring_near(ends[id(arc)][1]), flake.ring_near(ends[id(following)][0])}
+            for arc, following in zip(here, (*here[1:], here[0]))
+        ]
+        low, high = sorted((here.index(first), here.index(second)))
+        between: set[int] = set().union(*gaps[low:high])
+        return between.isdisjoint(set().union(*gaps[high:], *gaps[:low]))
     return False
 
 
@@ -376,14 +409,14 @@ def _find_sides(channel: Channel, flake: Flake, landings: list[Landing], all_sid
         # What lies beside the middles of the edges is on that side for certain, and nearly always decides.
         for arc in channel.arcs:
             arc.sides = _beside(arc, pieces)
-        channel.transistor = _is_transistor(channel.arcs, channel.landings, flake.holed)
+        channel.transistor = _is_transistor(channel, flake)
         if channel.transistor:
             return
     region = kdb.Region(pieces)
     region.merged_semantics = False
     for arc in channel.arcs:
         arc.sides = bordered(arc, pieces, region)
-    channel.transistor = _is_transistor(channel.arcs, channel.landings, flake.holed)
+    channel.transistor = _is_transistor(channel, flake)
 
 
 def find_channels(
