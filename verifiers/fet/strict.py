@@ -34,7 +34,16 @@ import klayout.db as kdb
 from edagym.task_assets.fet.task import DBU_UM, FETTask
 from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.fet.netlist import Netlist, crossing_fault, match_template, netlist_of
-from edagym.verifiers.fet.strict_geometry import LANDING, OVERHANG, SNAP, Crossing, Extraction, extract, solid_nets
+from edagym.verifiers.fet.strict_geometry import (
+    LANDING,
+    OVERHANG,
+    SNAP,
+    Crossing,
+    Extraction,
+    extract,
+    solid_nets,
+    usable_landings,
+)
 from edagym.verifiers.verdict import BBox, CheckResult
 
 # As `edagym.envs.fet.interpreter.WINDOW_MARGIN_UM`: what cannot be drawn must not come in by file either.
@@ -199,8 +208,7 @@ def _device(extraction: Extraction, crossing: Crossing, reached: set[int] | None
 def _ungated(extraction: Extraction, region: int, required: int) -> CheckResult:
     """Without gate layers: contacts of at least `required` + 1 different nets land on a region."""
     name = extraction.task.regions[region].name
-    nets = {extraction.nets.find(contact) for body in extraction.bodies[region] for contact in body.landed}
-    if extraction.task.layers_of("via"):
-        nets &= extraction.via_nets()
+    landings = [landing for landing in usable_landings(extraction) if landing.body.piece.region == region]
+    nets = {extraction.nets.find(landing.contact) for landing in landings}
     message = f"{name}: expected contacts of at least {required + 1} separate nets, found {len(nets)}"
     return _result(f"strict_contacts:{name}", len(nets) > required, message, required + 1, len(nets))

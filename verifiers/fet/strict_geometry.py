@@ -16,9 +16,9 @@ Definitions, per region (flake):
   one conductor: a gate that does not overhang the edge by that much does not cut.
 * A *crossing* is a connected component of (gates AND region). It borders the parts (and their pieces and bodies) that
   touch it, except those that it surrounds: a gate as a closed ring inside the flake overhangs nothing.
-* A contact *touches* a part when they overlap by more than rounding, and *lands* on a body when a square of side
+* A contact *touches* a part when they overlap or abut, up to rounding, and *lands* on a body when a square of side
   `LANDING` fits into the overlap. On edge-contacted devices, see `_RegionWork.land_on_edges`. A contact surrounded by
-  one gate shape lands nowhere unless the task has vias to lift it out: no lead can reach it.
+  one shape of a gate or contact lands nowhere unless the task has vias to lift it out: no lead can reach it.
 
 Pieces, contacts, vias and pad covers conduct; vias join contacts to pad covers, and nothing else joins those two.
 Where the substrate is the only gate (no gate layer) the region is all channel and does not conduct.
@@ -156,15 +156,6 @@ class Extraction:
         """Return the net of a piece."""
         return self.nets.find(piece.net)
 
-    def via_nets(self) -> set[int]:
-        """Return the nets that hold a via (and a pad cover, where the task has them)."""
-        first_via = len(self.contacts.polygons)
-        first_pad = first_via + len(self.vias.polygons)
-        found = {self.nets.find(i) for i in range(first_via, first_pad)}
-        if self.task.layers_of("pad cover"):
-            found &= {self.nets.find(first_pad + i) for i in range(len(self.pads.polygons))}
-        return found
-
 
 def role_region(task: FETTask, layout: FETLayout, role: str) -> kdb.Region:
     """Return the merged shapes of all layers of a role (dbu). Treat it as read-only."""
@@ -259,8 +250,10 @@ class _RegionWork:
             return
         polygons = self.result.contacts.polygons
         for i in self.contacts:
+            # Metal along the flake's edge conducts to it, whichever way rounding goes.
+            reach = polygons[i].sized(2 * SNAP)
             for part, piece in zip(self.parts, self.owner):
-                if polygons[i].touches(part):
+                if reach.touches(part):
                     self._join(i, piece)
         for core in (self.result.contacts.region(free) & self.rest).sized(-LANDING // 2 + SNAP).each():
             contact = next(i for i in free if polygons[i].touches(core))
@@ -302,11 +295,12 @@ class _RegionWork:
             self.result.nets.join(contact, piece.net)
 
     def _trapped(self, contact: kdb.Polygon) -> bool:
-        """Whether a gate shape surrounds a contact, in tasks without vias."""
+        """Whether a gate or another contact surrounds a contact, in tasks without vias."""
         if self.result.task.layers_of("via"):
             return False
-        gates = (gate for shapes in self.result.gates for gate in shapes.polygons if gate.holes())
-        return any(surrounds(gate, contact) for gate in gates)
+        metal = (*self.result.gates, self.result.contacts)
+        rings = (polygon for shapes in metal for polygon in shapes.polygons if polygon.holes() and polygon != contact)
+        return any(surrounds(ring, contact) for ring in rings)
 
     # -- crossings -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +352,48 @@ def _uncovered(result: Extraction, crossing: Crossing, dielectric: kdb.Region) -
     return False
 
 
+@dataclass(slots=True)
+class _SolidMetal:
+    """Contacts, vias and pad covers without necks under `SOLID`, and their nets; see `solid_nets`."""
+
+    contacts: Shapes
+    first_contact: int
+    nets: Nets
+    usable_vias: list[int]
+
+    @classmethod
+    def of(cls, extraction: Extraction) -> _SolidMetal:
+        def opened(shapes: Shapes, grown: int = 0) -> Shapes:
+            d = SOLID // 2 - SNAP
+            return Shapes.of(shapes.region(range(len(shapes.polygons))).sized(-d - grown).sized(d))
+
+        contacts, vias = opened(extraction.contacts), opened(extraction.vias)
+        pads = opened(extraction.pads, grown=SOLID // 2)
+        first_contact = sum(len(bodies) for bodies in extraction.bodies)
+        first_via = first_contact + len(contacts.polygons)
+        first_pad = first_via + len(vias.polygons)
+        nets = Nets(first_pad + len(pads.polygons))
+        on_contact, on_pad = touching_pairs(vias, contacts), touching_pairs(vias, pads)
+        for via, contact in on_contact:
+            nets.join(first_via + via, first_contact + contact)
+        for via, pad in on_pad:
+            nets.join(first_via + via, first_pad + pad)
+        usable = {via for via, _ in on_contact}
+        if extraction.task.layers_of("pad cover"):
+            usable &= {via for via, _ in on_pad}
+        return cls(contacts, first_contact, nets, [first_via + via for via in usable])
+
+    def reached(self) -> set[int]:
+        """Return the nets that hold a usable via."""
+        return {self.nets.find(via) for via in self.usable_vias}
+
+    def under(self, landing: Landing, extraction: Extraction) -> list[int]:
+        """Return the conductor numbers of the contact metal that makes a landing."""
+        target = extraction.contacts.polygons[landing.contact] if landing.core is None else landing.core
+        near = self.contacts.near(target.bbox())
+        return [self.first_contact + i for i in near if self.contacts.polygons[i].touches(target)]
+
+
 def solid_nets(extraction: Extraction) -> tuple[Nets, set[int]]:
     """Return the nets that are joined by solid conduction only (for opens).
 
@@ -365,28 +401,21 @@ def solid_nets(extraction: Extraction) -> tuple[Nets, set[int]]:
         The nets, in which bodies come first (`Body.number`); and those nets that hold a usable via: one of at least
         `SOLID` width on a contact, and on a pad cover where the task has them.
     """
-
-    def opened(shapes: Shapes, grown: int = 0) -> Shapes:
-        d = SOLID // 2 - SNAP
-        return Shapes.of(shapes.region(range(len(shapes.polygons))).sized(-d - grown).sized(d))
-
-    contacts, vias = opened(extraction.contacts), opened(extraction.vias)
-    pads = opened(extraction.pads, grown=SOLID // 2)
-    first_contact = sum(len(bodies) for bodies in extraction.bodies)
-    first_via = first_contact + len(contacts.polygons)
-    first_pad = first_via + len(vias.polygons)
-    nets = Nets(first_pad + len(pads.polygons))
-    on_contact, on_pad = touching_pairs(vias, contacts), touching_pairs(vias, pads)
-    for via, contact in on_contact:
-        nets.join(first_via + via, first_contact + contact)
-    for via, pad in on_pad:
-        nets.join(first_via + via, first_pad + pad)
+    metal = _SolidMetal.of(extraction)
     for landing in extraction.landings:
-        target = extraction.contacts.polygons[landing.contact] if landing.core is None else landing.core
-        for i in contacts.near(target.bbox()):
-            if contacts.polygons[i].touches(target):
-                nets.join(first_contact + i, landing.body.number)
-    usable = {via for via, _ in on_contact}
-    if extraction.task.layers_of("pad cover"):
-        usable &= {via for via, _ in on_pad}
-    return nets, {nets.find(first_via + via) for via in usable}
+        for contact in metal.under(landing, extraction):
+            metal.nets.join(contact, landing.body.number)
+    return metal.nets, metal.reached()
+
+
+def usable_landings(extraction: Extraction) -> list[Landing]:
+    """Return the landings whose own metal solidly reaches a usable via; all of them in tasks without vias."""
+    if not extraction.task.layers_of("via"):
+        return extraction.landings
+    metal = _SolidMetal.of(extraction)
+    reached = metal.reached()
+    return [
+        landing
+        for landing in extraction.landings
+        if any(metal.nets.find(contact) in reached for contact in metal.under(landing, extraction))
+    ]

@@ -1,0 +1,63 @@
+"""Faults that an attack on the FET verifier and its environment found, each held by a test."""
+
+from __future__ import annotations
+
+import pytest
+from fet_cases import box
+from fet_drawings import GATE, LEFT, RIGHT, Drawing, bar
+
+from edagym.verifiers.fet.verifier import verify
+
+POSES = [(0.0, False), (90.0, False), (180.0, True), (17.3, False), (33.1, True), (71.9, False), (211.7, True)]
+
+UNGATED = {"architecture": "global_back_gated", "demand": (None,)}
+
+
+def outcomes(drawing: Drawing) -> set[tuple[bool, bool]]:
+    """Return the (paper, strict) verdicts over all poses."""
+    verdicts = [verify(layout, task) for task, layout in (drawing.posed(*pose).build() for pose in POSES)]
+    return {(v.paper_success, v.strict_success) for v in verdicts}
+
+
+def source_along_drain(gap: float) -> Drawing:
+    """The source's metal passes the gate's end and runs along the drain's edge of the flake at a distance."""
+    source = ((2, -5), (18, -5), (18, -gap), (13, -gap), (13, -3), (7, -3), (7, 5), (2, 5))
+    return bar().with_shapes(contacts=[source, RIGHT])
+
+
+@pytest.mark.parametrize("gap", [-0.002, -0.001, 0.0, 0.001])
+def test_metal_that_abuts_the_other_side_shorts_in_every_pose(gap: float) -> None:
+    assert outcomes(source_along_drain(gap)) == {(True, False)}
+
+
+def test_metal_beside_the_other_side_does_not_short() -> None:
+    assert outcomes(source_along_drain(0.02)) == {(True, True)}
+
+
+def test_contact_inside_a_closed_ring_of_metal_needs_a_via() -> None:
+    ring = [box(5, 1, 6, 5), box(14, 1, 15, 5), box(5, 1, 15, 1.5), box(5, 4.5, 15, 5)]
+    contacts = [box(9, 2.5, 11, 3.5), *ring]
+    assert outcomes(Drawing({"contacts": contacts}, task=UNGATED)) == {(True, False)}
+    vias = [box(9.9, 2.9, 10.1, 3.1), box(5.4, 2.9, 5.6, 3.1)]
+    wide = [box(9, 2, 11, 4), box(4, 1, 7, 5), box(14, 1, 15, 5), box(5, 1, 15, 1.5), box(5, 4.5, 15, 5)]
+    lifted = Drawing({"contacts": wide, "via": vias}, task={**UNGATED, "via": True})
+    assert outcomes(lifted) == {(True, True)}
+    closed = [box(2, -4, 26, -3), box(2, 9, 26, 10), box(25, -4, 26, 10), box(2, -4, 3, 10)]
+    assert outcomes(bar().with_shapes(contacts=[*closed, RIGHT])) == {(True, False)}
+
+
+@pytest.mark.parametrize(
+    ("drain", "via"),
+    [
+        ([((13, 1), (15, 1), (15, 3), (30, 3), (30, 0), (34, 0), (34, 6), (30, 6), (30, 3.01), (15, 3.01), (15, 5),
+           (13, 5))], box(31, 2, 32, 3)),
+        ([RIGHT], box(15, 2, 15.01, 3)),
+    ],
+    ids=["hairline of metal", "hairline of a via"],
+)  # fmt: skip
+@pytest.mark.parametrize("gated", [False, True])
+def test_hairlines_do_not_reach_a_via(drain: list, via: tuple, gated: bool) -> None:
+    shapes = {"contacts": [LEFT, *drain], "via": [box(4, 2, 5, 3), via]}
+    task = {"via": True} if gated else {**UNGATED, "via": True}
+    drawing = Drawing({**shapes, "gate": [GATE]} if gated else shapes, task=task)
+    assert outcomes(drawing) == {(True, False)}
