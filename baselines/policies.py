@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,13 @@ from edagym.spaces.actions import Action, Command
 from edagym.spaces.edits import AddPolygon, Edit, edit_from_json
 from edagym.task_assets.fet.task import FETTask, TaskView
 from edagym.verifiers.fet.layout import FETLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A place in an attempt to return to. Opaque: a snapshot holds the whole task, its hidden part included."""
+
+    _snapshot: dict[str, Any]
 
 
 class Attempt:
@@ -31,7 +39,7 @@ class Attempt:
     def __init__(self, env: FETEnv, seed: int = 0, privileged: bool = False) -> None:
         self._env = env
         self._privileged = privileged
-        self._start = env.snapshot()
+        self._start = self.snapshot()
         self.rng = np.random.default_rng(seed)
 
     @property
@@ -64,15 +72,15 @@ class Attempt:
         """Run a (charged) verify."""
         return self._env.step_edit(Command.VERIFY)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of the episode as plain data."""
-        return self._env.snapshot()
+    def snapshot(self) -> Bookmark:
+        """Return a place to `restore`."""
+        return Bookmark(self._env.snapshot())
 
-    def restore(self, snapshot: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Go back to a snapshot of this attempt; raises `PolicyError` once the episode is over."""
+    def restore(self, place: Bookmark) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Go back to a place in this attempt; raises `PolicyError` once the episode is over."""
         if self._env.ended:
             raise PolicyError("the episode is over", field="ended", value=self._env.ended)
-        return self._env.restore(snapshot, keep_charges=True)
+        return self._env.restore(place._snapshot, keep_charges=True)
 
     def restart(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Go back to the task's initial layout."""

@@ -110,6 +110,10 @@ def test_verify_takes_a_task_file(capsys: pytest.CaptureFixture[str], good: str,
         (["verify", TASK, __file__], "not a readable layout file"),
         (["verify", "missing.json", "x.gds"], "missing.json"),
         (["show"], "nothing to show"),
+        (["show", TASK, "--reference"], "with --svg OUT or --png OUT"),
+        (["show", TASK, "--layout", "x.gds"], "with --svg OUT or --png OUT"),
+        (["show", TASK, "--references"], "with --gallery DIR"),
+        (["show", TASK, "--gallery", "g"], "a gallery shows all tasks"),
         (["show", TASK, "--png", "no/such/folder/x.png"], "no/such/folder/x.png"),
         (["show", TASK, "--svg", "no/such/folder/x.svg"], "no/such/folder/x.svg"),
         (["show", TASK, "--reference", "--layout", "x.gds"], "one layout at a time"),
@@ -162,7 +166,19 @@ def test_tool_errors_have_their_own_code(
     assert "the engine has stopped" in err
 
 
-@pytest.mark.parametrize("argv", [[], ["fly"], ["verify", TASK], ["show", TASK, "--prompt", "C9"], ["bench", "x"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["fly"],
+        ["verify", TASK],
+        ["show", TASK, "--prompt", "C9"],
+        ["bench", "x"],
+        ["rollout", "--policy", "random", "--seed", "-1"],
+        ["demo", "--seed", "1.5"],
+        ["generate", "fet-suite", "--seed", "-3"],
+    ],
+)
 def test_usage_errors_are_bad_input(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     with pytest.raises(SystemExit) as e:
         main(argv)

@@ -168,6 +168,10 @@ def test_default_budget():
         {"criterion": "loose"},
         {"budget": 1},
         {"budget": 10**6},
+        {"budget": 40.5},
+        {"render_size": (64, 0)},
+        {"render_size": (64,)},
+        {"render_size": (64, 10**5)},
         {"reward": "dense"},
         {"render_mode": "gif"},
         {"on_tool_error": "ignore"},
@@ -395,6 +399,8 @@ def test_options_pick_the_task():
     assert env.reset(options={"task": TASK})[1]["task_id"] == TASK.id
     with pytest.raises(TaskError, match="no such task"):
         env.reset(options={"task": "L3/case_1"})
+    with pytest.raises(TaskError, match="no such task"):
+        env.reset(options={"task": ["L2/case_12"]})
     with pytest.raises(TaskError, match="unknown reset option"):
         env.reset(options={"tsak": "L2/case_12"})
 
@@ -447,8 +453,29 @@ def test_restore_may_keep_charges():
     run(env, GOOD)
     assert env.restore(start, keep_charges=True)[1]["charged"] == len(GOOD)
     assert env.restore(start)[1]["charged"] == 0
-    with pytest.raises(TaskError, match="not a snapshot"):
-        env.restore({})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 2},
+        {"task": {}},
+        {"layout": {}},
+        {"layout": {name: [[[0, "a"]]] for name in (s.name for s in TASK.layers)}},
+        {"budget": None},
+        {"seen": {"paper_success": True}},
+        None,
+    ],
+    ids=str,
+)
+def test_what_is_no_snapshot_is_refused(change):
+    env = make_env()
+    good = env.snapshot()
+    with pytest.raises(TaskError):
+        env.restore({} if change is None else {**good, **change})
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step_edit(GOOD[0])
+    assert env.restore(good)[1]["charged"] == 0
 
 
 def test_trace_replays(tmp_path):

@@ -176,6 +176,8 @@ def test_train_arguments():
     assert env.unwrapped.view.architecture == "edge_contacted"
     with pytest.raises(edagym.errors.TaskError):
         env.reset(options={"task": "L1/case_1"})
+    with pytest.raises(edagym.errors.TaskError, match="makes its own tasks"):
+        gym.make("FET-Train-v0", suite="FET-L1")
 
 
 # -- Stable-Baselines3 -------------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         if not callable(reward):
             _one_of("reward", reward, ("sparse",))
         # A budget of 1 would truncate on the first step, which Gymnasium's own checker forbids.
-        if budget is not None and not 2 <= budget <= MAX_BUDGET:
-            raise ValueError(f"budget must lie in 2..{MAX_BUDGET}, got {budget!r}")
+        if budget is not None and not (isinstance(budget, int) and 2 <= budget <= MAX_BUDGET):
+            raise ValueError(f"budget must be a whole number in 2..{MAX_BUDGET}, got {budget!r}")
         self.criterion: Criterion = criterion
         self.stop_on_success = stop_on_success
         self.on_tool_error = on_tool_error
@@ -275,22 +275,29 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             Observation and info of the restored state.
 
         Raises:
-            TaskError: If the snapshot is of another schema or malformed.
+            TaskError: If the snapshot is of another schema or malformed; the environment then needs a reset.
         """
-        if snapshot.get("schema_version") != SCHEMA_VERSION:
-            raise TaskError("not a snapshot", field="schema_version", value=snapshot.get("schema_version"))
         spent = self._charged
-        self._start(self._task_from_plain(snapshot["task"]))
-        self._layout_from_plain(snapshot["layout"])
-        self._budget = snapshot["budget"]
-        self._charged = max(snapshot["charged"], spent) if keep_charges else snapshot["charged"]
-        self._edit_error = snapshot["edit_error"]
-        self._tool_error = snapshot["tool_error"]
-        self._ended = snapshot["ended"]
-        self._is_success = snapshot["is_success"]
-        self._current = Verdict.from_dict(snapshot["current"]) if snapshot["current"] else None
-        self._set_seen(Verdict.from_dict(snapshot["seen"]) if snapshot["seen"] else None)
-        self._steps = list(snapshot["steps"])
+        try:
+            if snapshot["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema_version {snapshot['schema_version']!r}, not {SCHEMA_VERSION}")
+            self._start(self._task_from_plain(snapshot["task"]))
+            self._layout_from_plain(snapshot["layout"])
+            self._budget = int(snapshot["budget"])
+            self._charged = max(int(snapshot["charged"]), spent if keep_charges else 0)
+            self._edit_error = str(snapshot["edit_error"])
+            self._tool_error = str(snapshot["tool_error"])
+            self._ended = str(snapshot["ended"])
+            self._is_success = bool(snapshot["is_success"])
+            self._current = Verdict.from_dict(snapshot["current"]) if snapshot["current"] else None
+            self._set_seen(Verdict.from_dict(snapshot["seen"]) if snapshot["seen"] else None)
+            self._steps = list(snapshot["steps"])
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            self._task = None
+            raise TaskError(f"not a snapshot ({type(e).__name__}: {e})", field="snapshot") from e
+        except TaskError:
+            self._task = None
+            raise
         return self.observe()
 
     def replay(self, actions: Iterable[Any]) -> list[StepResult]:

@@ -66,11 +66,12 @@ class FETEnv(EditEnv[FETTask, Edit]):
         suite: Suite name (``"FET-L1"`` ... ``"FET-L4"``, ``"FET-Holes"``, ``"FET-All"``); ignored with `tasks`.
         tasks: Task objects or suite ids to choose from, instead of a suite.
         guard_inputs: Refuse edits of read-only layers (True), or leave them to the verifier (False; paper, Appendix B).
-        render_size: Width and height of pictures, pixels.
+        render_size: Width and height of pictures, pixels, 16 to 4,096 each.
         **kwargs: See `EditEnv`: criterion, budget, stop_on_success, reward, on_tool_error, render_mode.
 
     Raises:
         TaskError: If the suite or a task is unknown.
+        ValueError: If another argument is out of range.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class FETEnv(EditEnv[FETTask, Edit]):
     ) -> None:
         super().__init__(**kwargs)
         self.guard_inputs = guard_inputs
+        if len(render_size) != 2 or not all(16 <= n <= 4096 for n in render_size):
+            raise ValueError(f"render_size must be two numbers in 16..4096, got {render_size!r}")
         self.render_size = (int(render_size[0]), int(render_size[1]))
         self._tasks = self._task_table(suite, tasks)
         self.observation_space = observation_space()
@@ -148,7 +151,7 @@ class FETEnv(EditEnv[FETTask, Edit]):
         """Return the task of an id, or a given task object itself; raises `TaskError`."""
         if isinstance(key, FETTask):
             return key
-        if key not in self._tasks:
+        if not isinstance(key, str) or key not in self._tasks:
             shown = list(self._tasks)[:10]
             raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
         task = self._tasks[key]
@@ -238,7 +241,10 @@ class FETEnv(EditEnv[FETTask, Edit]):
 
     def _layout_from_plain(self, data: Any) -> None:
         assert self._arrays is not None
-        shapes = {name: tuple(tuple((x, y) for x, y in ring) for ring in rings) for name, rings in data.items()}
+        shapes = {
+            spec.name: tuple(tuple((int(x), int(y)) for x, y in ring) for ring in data[spec.name])
+            for spec in self.task.layers
+        }
         self._layout = FETLayout(self.task.layers, shapes)
         self._arrays.rebuilt(self._layout)
 
@@ -286,11 +292,12 @@ class FETTrainEnv(FETEnv):
             "holes": holes,
         }
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
+        given = sorted({"suite", "tasks"} & kwargs.keys())
+        if given:
+            raise TaskError("this environment makes its own tasks", field=", ".join(given), allowed="neither")
         super().__init__(**kwargs)
 
     def _task_table(self, suite: str, tasks: Sequence[FETTask | str] | None) -> dict[str, FETTask | None]:
-        if tasks is not None:
-            raise TaskError("this environment makes its own tasks", field="tasks", allowed="None")
         return {}
 
     def _prepare(self, task: FETTask) -> _Prepared:

@@ -21,6 +21,17 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+def add_seed_flag(parser: argparse.ArgumentParser, default: int, text: str) -> None:
+    """Add `--seed`, a whole number that is not negative."""
+    parser.add_argument("--seed", type=_seed, metavar="N", default=default, help=f"{text} (default: %(default)s)")
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
 def emit(args: argparse.Namespace, data: Any, text: str) -> None:
     """Print `data` as JSON under `--json`, else `text`."""
     print(json.dumps(data, indent=1, ensure_ascii=False, default=_plain) if args.json else text.rstrip("\n"))

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from edagym.cli.common import FAIL, PASS, add_json_flag, emit, out_dir
+from edagym.cli.common import FAIL, PASS, add_json_flag, add_seed_flag, emit, out_dir
 from edagym.cli.rollout import by_level, result_table
 
 
@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", metavar="DIR", default="demo-out", help="output folder (default: demo-out)")
     parser.add_argument("--suite", default="FET-All", help="suite (default: FET-All)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
+    add_seed_flag(parser, 0, "seed of the random policy")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 

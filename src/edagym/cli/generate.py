@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from edagym.cli.common import PASS, add_json_flag, emit, out_dir
+from edagym.cli.common import PASS, add_json_flag, add_seed_flag, emit, out_dir
 from edagym.errors import TaskError
 
 
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
         description="Build the FET suite from its manifest: task files and reference layouts. Equal seeds give equal "
         "bytes.",
     )
-    suite.add_argument("--seed", type=int, default=7, help="generation seed (default: 7, the shipped suite)")
+    add_seed_flag(suite, 7, "generation seed; 7 made the shipped suite")
     suite.add_argument("--out", metavar="DIR", default="out/fet-suite", help="output folder (default: out/fet-suite)")
     suite.add_argument("--only", metavar="TASK", action="append", help="only this task (repeatable)")
     add_json_flag(suite)

@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
         return _stats(args)
     if args.tasks:
         return _tasks(args)
-    if args.markdown:
+    if args.markdown and not args.json:
         print(id_table_markdown(rows), end="")
         return PASS
     data = [{"id": r.id, "tasks": r.tasks, "about": r.about} for r in rows]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edagym.cli.common import PASS, TOOL_ERROR, add_json_flag, emit, out_dir, table
+from edagym.cli.common import PASS, TOOL_ERROR, add_json_flag, add_seed_flag, emit, out_dir, table
 from edagym.errors import TaskError
 
 
@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="attempts per task; for endless suites: number of tasks"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    add_seed_flag(parser, 0, "seed of the run")
     parser.add_argument("--out", metavar="DIR", help="write records, layouts (GDSII), traces and pictures here")
     parser.add_argument("--no-pictures", action="store_true", help="with --out: leave the pictures out")
     add_json_flag(parser)

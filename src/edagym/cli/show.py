@@ -32,12 +32,9 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    _refuse_stray_options(args)
     if args.gallery:
         return _gallery(args)
-    if not args.task:
-        raise TaskError("nothing to show", field="TASK", allowed="a task id or file, or --gallery DIR")
-    if args.layout and args.reference:
-        raise TaskError("one layout at a time", field="--layout, --reference", allowed="one of the two")
     task = find_task(args.task)
     view = task.view()
     text, data = _text(args, view)
@@ -47,6 +44,22 @@ def _run(args: argparse.Namespace) -> int:
         text = "\n".join([text.rstrip("\n"), *(f"wrote {f}" for f in files)])
     emit(args, data, text)
     return PASS
+
+
+def _refuse_stray_options(args: argparse.Namespace) -> None:
+    """Raise `TaskError` for options that would be passed over in silence."""
+    drawn = args.svg or args.png
+    if args.gallery:
+        if args.task or drawn or args.layout or args.reference or args.prompt:
+            raise TaskError("a gallery shows all tasks", field="--gallery", allowed="--references, --level, --json")
+    elif args.references or args.level:
+        raise TaskError("an option of the gallery", field="--references, --level", allowed="with --gallery DIR")
+    elif not args.task:
+        raise TaskError("nothing to show", field="TASK", allowed="a task id or file, or --gallery DIR")
+    elif args.layout and args.reference:
+        raise TaskError("one layout at a time", field="--layout, --reference", allowed="one of the two")
+    elif (args.layout or args.reference) and not drawn:
+        raise TaskError("a layout is drawn", field="--layout, --reference", allowed="with --svg OUT or --png OUT")
 
 
 def _text(args: argparse.Namespace, view: Any) -> tuple[str, dict[str, Any]]:
