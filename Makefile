@@ -13,7 +13,7 @@ DEMO_PY := .venv/bin/python
 TEST_PY := .venv-test/bin/python
 SOURCES := task_assets spaces verifiers envs wrappers baselines
 
-.PHONY: demo gallery docs test test-slow test-real lint types clean python-version
+.PHONY: demo gallery docs test test-slow test-real real-data lint types clean python-version
 
 demo: .venv/.installed
 	$(DEMO_PY) -m edagym demo --out demo-out
@@ -28,10 +28,13 @@ test: lint types
 test-slow: .venv-test/.installed
 	$(TEST_PY) -m pytest -n $(WORKERS) -m slow
 
-test-real: .venv-test/.installed
+test-real: real-data .venv-test/.installed
+	$(TEST_PY) -m pytest -n $(WORKERS) -m real
+
+# Before the installation, which takes minutes.
+real-data:
 	@test -n "$(EDAGYM_REAL_DATA)" || { echo "EDAGYM_REAL_DATA is not set: name the folder with the original masks and micrographs" >&2; exit 1; }
 	@test -d "$(EDAGYM_REAL_DATA)" || { echo "EDAGYM_REAL_DATA=$(EDAGYM_REAL_DATA) is not a folder" >&2; exit 1; }
-	$(TEST_PY) -m pytest -n $(WORKERS) -m real
 
 lint: .venv-test/.installed
 	$(TEST_PY) -m ruff check .
