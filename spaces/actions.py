@@ -109,7 +109,7 @@ class EditSpace(Dict):
             if op == 1:
                 return AddPath(layers[row], points, to_um(to_dbu(float(action["width"]))))
             return (AddPolygon if op == 0 else Cut)(layers[row], points)
-        except (KeyError, TypeError, AttributeError) as e:
+        except (LookupError, TypeError, AttributeError) as e:
             raise EditError(f"malformed action ({type(e).__name__}: {e})", allowed=list(self.spaces)) from e
         except (ValueError, OverflowError) as e:
             raise EditError("malformed or not finite", field="points or width", allowed="finite um") from e

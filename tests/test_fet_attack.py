@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import klayout.db as kdb
+import numpy as np
 import pytest
 from fet_cases import box
 from fet_drawings import GATE, LEFT, RIGHT, Drawing, bar
 
+from edagym.envs.fet.env import FETEnv
+from edagym.errors import TaskError
+from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.fet.verifier import verify
 
 POSES = [(0.0, False), (90.0, False), (180.0, True), (17.3, False), (33.1, True), (71.9, False), (211.7, True)]
@@ -61,3 +66,31 @@ def test_hairlines_do_not_reach_a_via(drain: list, via: tuple, gated: bool) -> N
     task = {"via": True} if gated else {**UNGATED, "via": True}
     drawing = Drawing({**shapes, "gate": [GATE]} if gated else shapes, task=task)
     assert outcomes(drawing) == {(True, False)}
+
+
+def test_arrays_that_are_no_action_are_refused_not_raised() -> None:
+    env = FETEnv(tasks=["L1/case_1"])
+    env.reset(seed=0)
+    action = {"op": 0, "layer": 1, "points": np.array(3.0), "n_points": 4, "width": 1.0}
+    for bad in (np.array([1, 2]), np.array(3), action, {**action, "points": np.float32(3)}):
+        *_, info = env.step(bad)
+        assert info["edit_error"]
+    assert info["charged"] == 4
+
+
+def test_nested_arrays_in_a_file_are_refused_not_expanded() -> None:
+    task, layout = bar().build()
+    file = layout.to_klayout()
+    spec = task.layer("contacts")
+    cell = file.create_cell("A")
+    cell.shapes(file.layer(spec.gds_layer, spec.datatype)).insert(kdb.Box(0, 0, 10, 10))
+    for name in "BC":
+        outer = file.create_cell(name)
+        step = kdb.Vector(1, 0), kdb.Vector(0, 1)
+        outer.insert(kdb.CellInstArray(cell.cell_index(), kdb.Trans(), *step, 30_000, 30_000))
+        cell = outer
+    next(c for c in file.top_cells() if c.name == "TOP").insert(kdb.CellInstArray(cell.cell_index(), kdb.Trans()))
+    options = kdb.SaveLayoutOptions()
+    options.format = "GDS2"
+    with pytest.raises(TaskError, match="too many vertices"):
+        FETLayout.from_gds_bytes(bytes(file.write_bytes(options)), task.layers)

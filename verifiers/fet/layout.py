@@ -18,6 +18,8 @@ from edagym.task_assets.fet.grid import IntRing, ring_to_dbu
 from edagym.task_assets.fet.task import DBU_UM, FETTask, LayerSpec, Region
 
 _COORD_LIMIT = 2**30
+# Vertices in a file, hierarchy flattened: a few hundred bytes of nested arrays can stand for 10^12 shapes.
+_MAX_FILE_POINTS = 1_000_000
 
 
 class FETLayout:
@@ -137,7 +139,8 @@ class FETLayout:
             source: Name for error messages.
 
         Raises:
-            TaskError: If the stream cannot be read, has no or several top cells, or another database unit.
+            TaskError: If the stream cannot be read, has no or several top cells, another database unit, coordinates
+                beyond 2^30 nm, or too many vertices.
         """
         layout = kdb.Layout()
         try:
@@ -152,6 +155,7 @@ class FETLayout:
                 f"{source}: needs exactly one top cell", field="top cells", value=[c.name for c in tops], allowed=1
             )
         shapes: dict[str, tuple[IntRing, ...]] = {}
+        points_left = _MAX_FILE_POINTS
         for spec in layers:
             index = layout.find_layer(spec.gds_layer, spec.datatype)
             if index is None:
@@ -164,6 +168,11 @@ class FETLayout:
                         f"{source}: coordinate out of range", field=spec.name, value=str(box), allowed="|x| <= 2^30 nm"
                     )
                 rings.append(polygon_ring(polygon))
+                points_left -= len(rings[-1])
+                if points_left < 0:
+                    raise TaskError(
+                        f"{source}: too many vertices", field=spec.name, allowed=f"<= {_MAX_FILE_POINTS} in all"
+                    )
             shapes[spec.name] = tuple(rings)
         return cls(layers, shapes)
 
