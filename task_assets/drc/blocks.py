@@ -1,0 +1,515 @@
+"""Procedural blocks: rows of cells with power rails, straps and routed nets, legal under the ASAP7 rules.
+
+`generate_block` draws everything from one random generator and returns a `Block`, which keeps instances, nets and
+shapes apart so that violations can be injected at known places, and writes itself as a layout of one hierarchy level:
+cell and via masters under a top cell that holds the wires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import klayout.db as kdb
+import numpy as np
+
+from edagym.errors import TaskError
+from edagym.task_assets.drc.cells import Cell, cell_library
+from edagym.task_assets.drc.process import (
+    CPP,
+    DBU_UM,
+    LABEL_DATATYPE,
+    LAYERS,
+    METALS,
+    NM,
+    OUTLINE,
+    ROW_HEIGHT,
+    VIAS,
+    WIRES,
+    Box,
+)
+from edagym.task_assets.drc.router import Occupancy, Router, Terminal, Via, Wire
+
+TOP_CELL = "block"
+
+CELL_WEIGHTS = {
+    "INVx1": 5.0,
+    "INVx2": 3.0,
+    "BUFx1": 3.0,
+    "NAND2x1": 5.0,
+    "NOR2x1": 4.0,
+    "NAND3x1": 2.0,
+    "NOR3x1": 1.5,
+    "AND2x1": 2.0,
+    "OR2x1": 2.0,
+    "SRLATCHx1": 1.0,
+    "DLATCHx1": 1.0,
+    "TIEHIx1": 0.4,
+    "TIELOx1": 0.4,
+    "FILLx1": 2.5,
+    "FILLx2": 2.0,
+}
+"""Relative frequencies of cells in a row."""
+
+TAP_PERIOD = 48
+"""Gate pitches between columns of taps."""
+
+RAIL_VIA_PITCH = 4 * CPP
+"""Distance of the V1 that join the M1 and M2 rails, nm."""
+
+STRAP_PERIOD = 40 * CPP
+"""Distance of two M5 straps of one supply, nm."""
+
+STRAP_WIDTH = {"M5": 72, "M6": 96, "M7": 96}
+"""Strap widths, nm: three times the minimum, as M*.W.3 forbids even multiples."""
+
+MAX_FANOUT = 3
+
+ORIENTATIONS = {
+    "r0": kdb.Trans.R0,
+    "r180": kdb.Trans.R180,
+    "m0": kdb.Trans.M0,
+    "m90": kdb.Trans.M90,
+}
+"""KLayout's names of the orientations used: m0 mirrors in y, m90 in x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A placed cell.
+
+    Attributes:
+        name: Instance name.
+        cell: Library cell.
+        x: Left edge, nm.
+        y: Lower edge, nm.
+        orientation: r0, r180, m0 or m90.
+    """
+
+    name: str
+    cell: str
+    x: int
+    y: int
+    orientation: str
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Displacement of the placement, nm: where the master's origin goes."""
+        width = cell_library()[self.cell].width
+        return (
+            self.x + (width if self.orientation in ("r180", "m90") else 0),
+            self.y + (ROW_HEIGHT if self.orientation in ("r180", "m0") else 0),
+        )
+
+    def place(self, box: Box) -> Box:
+        """Take a rectangle (nm) from the master's frame to the block's."""
+        x0, y0 = self.origin
+        left, bottom, right, top = box
+        if self.orientation in ("r180", "m90"):
+            left, right = -right, -left
+        if self.orientation in ("r180", "m0"):
+            bottom, top = -top, -bottom
+        return (left + x0, bottom + y0, right + x0, top + y0)
+
+    def terminal(self, pin: str) -> Terminal:
+        """Return a pin's place in the block, nm."""
+        entry = cell_library()[self.cell].pins[pin]
+        boxes = [self.place((entry.x, track, entry.x, track)) for track in entry.tracks]
+        return Terminal(boxes[0][0], tuple(sorted(box[1] for box in boxes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """A routed signal net.
+
+    Attributes:
+        name: Net name.
+        pins: Driver first, then sinks: instance name and pin name.
+        trunk: Metal of the common wire.
+        wires: Its wires.
+        vias: Its vias.
+    """
+
+    name: str
+    pins: tuple[tuple[str, str], ...]
+    trunk: str
+    wires: tuple[Wire, ...]
+    vias: tuple[Via, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerVia:
+    """A placed power via master.
+
+    Attributes:
+        cell: Master name, see `power_vias`.
+        net: VDD or VSS.
+        x: Centre, nm.
+        y: Centre, nm.
+    """
+
+    cell: str
+    net: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A generated block. Lengths are integer nanometres.
+
+    Attributes:
+        width: Width, nm.
+        height: Height, nm.
+        instances: Cells, row by row from the lower left.
+        nets: Routed nets.
+        rails: Power wires with their supply: M2 rails and straps.
+        power_vias: Placed power vias.
+        unrouted: Number of nets that found no way; they are absent and their pins unconnected.
+    """
+
+    width: int
+    height: int
+    instances: tuple[Instance, ...]
+    nets: tuple[Net, ...]
+    rails: tuple[tuple[str, Wire], ...]
+    power_vias: tuple[PowerVia, ...]
+    unrouted: int = 0
+
+    def layout(self) -> kdb.Layout:
+        """Draw the block: masters, placements, wires and labels, in that order and always the same."""
+        return _draw(self)
+
+    def gds(self) -> bytes:
+        """Return the block as GDSII, without time stamps: equal blocks give equal bytes."""
+        return gds_bytes(self.layout())
+
+
+def gds_bytes(layout: kdb.Layout) -> bytes:
+    """Write a layout as GDSII without time stamps.
+
+    Args:
+        layout: The layout.
+
+    Returns:
+        The file's bytes.
+    """
+    options = kdb.SaveLayoutOptions()
+    options.format = "GDS2"
+    options.gds2_write_timestamps = False
+    return layout.write_bytes(options)
+
+
+# -- masters -------------------------------------------------------------------------------------------------------
+
+
+def via_name(layer: str) -> str:
+    """Return the name of a signal via's master: V2 joins M2 and M3 in VIA_M2M3."""
+    return f"VIA_{VIAS[layer].lower}{VIAS[layer].upper}"
+
+
+def power_vias() -> dict[str, list[tuple[str, Box]]]:
+    """Return the power via masters: layer and rectangle (nm, centred on the origin)."""
+    m5, m6, m7 = STRAP_WIDTH["M5"] // 2, STRAP_WIDTH["M6"] // 2, STRAP_WIDTH["M7"] // 2
+    stack: list[tuple[str, Box]] = []
+    for layer in ("V2", "V3"):
+        via = Via(layer, 0, 0)
+        stack += [(layer, via.cut), (VIAS[layer].upper, via.pad(lower=False))]
+    stack = [entry for entry in stack if entry[0] not in ("M3", "M4")]
+    stack += [("M3", Via("V3", 0, 0).pad(lower=True)), ("M4", (-m5 - 11, -12, m5 + 11, 12)), ("V4", (-m5, -12, m5, 12))]
+    return {
+        "PWR_M1M2": [("V1", Via("V1", 0, 0).cut)],
+        "PWR_M2M5": stack,
+        "PWR_M5M6": [("V5", (-m5, -m6, m5, m6))],
+        "PWR_M6M7": [("V6", (-m7, -m6, m7, m6))],
+    }
+
+
+# -- generation ----------------------------------------------------------------------------------------------------
+
+
+def generate_block(
+    rng: np.random.Generator,
+    *,
+    rows: int = 3,
+    width_cpp: int = 40,
+    n_nets: int | None = None,
+    top_metal: str = "M5",
+) -> Block:
+    """Draw a block that no ASAP7 rule objects to.
+
+    Args:
+        rng: Source of every choice.
+        rows: Rows of cells, 0.27 um each; 1 to 40.
+        width_cpp: Width in gate pitches of 54 nm; 12 to 200.
+        n_nets: Largest number of nets to route; None connects every input.
+        top_metal: Highest metal used, M2 to M7.
+
+    Returns:
+        The block.
+
+    Raises:
+        TaskError: `rows`, `width_cpp`, `n_nets` or `top_metal` is out of range.
+    """
+    if not 1 <= rows <= 40:
+        raise TaskError("a block has between one and forty rows", field="rows", value=rows, allowed="1..40")
+    if not 12 <= width_cpp <= 200:
+        raise TaskError("a block's width is out of range", field="width_cpp", value=width_cpp, allowed="12..200")
+    if top_metal not in METALS[1:]:
+        raise TaskError("no such routing layer", field="top_metal", value=top_metal, allowed=list(METALS[1:]))
+    if n_nets is not None and n_nets < 0:
+        raise TaskError("a number of nets cannot be negative", field="n_nets", value=n_nets, allowed=">= 0")
+    width, height = width_cpp * CPP, rows * ROW_HEIGHT
+    instances = _place(rng, rows, width_cpp)
+    rails, vias = _power(width, rows, top_metal)
+    occupancy = _occupied(instances, rails, vias)
+    nets, unrouted = _connect(rng, width, height, instances, occupancy, n_nets, top_metal)
+    return Block(width, height, tuple(instances), tuple(nets), tuple(rails), tuple(vias), unrouted)
+
+
+def _place(rng: np.random.Generator, rows: int, width_cpp: int) -> list[Instance]:
+    """Fill every row with cells between columns of taps."""
+    library = cell_library()
+    names = list(CELL_WEIGHTS)
+    taps = [0]
+    while width_cpp - 2 - taps[-1] > TAP_PERIOD * 3 // 2:
+        taps.append(taps[-1] + TAP_PERIOD)
+    taps.append(width_cpp - 2)
+    instances: list[Instance] = []
+    for row in range(rows):
+        placed: list[tuple[str, int]] = []
+        for left, right in pairwise(taps):
+            placed.append(("TAPx1", left))
+            column = left + 2
+            while column < right:
+                fitting = [name for name in names if library[name].columns <= right - column]
+                weights = np.array([CELL_WEIGHTS[name] for name in fitting])
+                name = fitting[int(rng.choice(len(fitting), p=weights / weights.sum()))]
+                placed.append((name, column))
+                column += library[name].columns
+        placed.append(("TAPx1", taps[-1]))
+        for index, (name, column) in enumerate(placed):
+            flipped = name in CELL_WEIGHTS and bool(rng.random() < 0.4)
+            orientation = ("m90" if flipped else "r0") if row % 2 == 0 else ("r180" if flipped else "m0")
+            instances.append(Instance(f"u{row}_{index}", name, column * CPP, row * ROW_HEIGHT, orientation))
+    return instances
+
+
+def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]], list[PowerVia]]:
+    """Rails on M2, straps on M5 to M7 where these layers are used, and the vias between them."""
+    height = rows * ROW_HEIGHT
+    top = METALS.index(top_metal)
+    rails: list[tuple[str, Wire]] = []
+    vias: list[PowerVia] = []
+    half = WIRES["M2"].width // 2
+    for line in range(rows + 1):
+        net, y = ("VSS" if line % 2 == 0 else "VDD"), line * ROW_HEIGHT
+        rails.append((net, Wire("M2", (0, y - half, width, y + half))))
+        vias += [PowerVia("PWR_M1M2", net, x, y) for x in range(CPP, width - CPP // 2, RAIL_VIA_PITCH)]
+    if top < METALS.index("M5"):
+        return rails, vias
+    columns: list[tuple[str, int]] = []
+    for index, x in enumerate(range(STRAP_PERIOD // 4 + CPP // 2, width - 4 * CPP, STRAP_PERIOD // 2)):
+        net = "VSS" if index % 2 == 0 else "VDD"
+        columns.append((net, x))
+        w = STRAP_WIDTH["M5"] // 2
+        rails.append((net, Wire("M5", (x - w, -half - 32, x + w, height + half + 32))))
+        vias += [
+            PowerVia("PWR_M2M5", net, x, y)
+            for y in range(0 if net == "VSS" else ROW_HEIGHT, height + 1, 2 * ROW_HEIGHT)
+        ]
+    if top < METALS.index("M6"):
+        return rails, vias
+    lines: list[tuple[str, int]] = []
+    for index, y in enumerate(range(ROW_HEIGHT // 2, height, 3 * ROW_HEIGHT // 2)):
+        net = "VDD" if index % 2 == 0 else "VSS"
+        crossings = [x for owner, x in columns if owner == net]
+        if crossings:
+            w = STRAP_WIDTH["M6"] // 2
+            lines.append((net, y))
+            rails.append((net, Wire("M6", (0, y - w, width, y + w))))
+            vias += [PowerVia("PWR_M5M6", net, x, y) for x in crossings]
+    if top < METALS.index("M7"):
+        return rails, vias
+    for index, x in enumerate(range(STRAP_PERIOD // 2 + CPP // 2, width - 4 * CPP, STRAP_PERIOD)):
+        net = "VSS" if index % 2 == 0 else "VDD"
+        crossings = [y for owner, y in lines if owner == net]
+        if crossings:
+            w = STRAP_WIDTH["M7"] // 2
+            rails.append((net, Wire("M7", (x - w, 0, x + w, height))))
+            vias += [PowerVia("PWR_M6M7", net, x, y) for y in crossings]
+    return rails, vias
+
+
+def _occupied(instances: Sequence[Instance], rails: Sequence[tuple[str, Wire]], vias: Sequence[PowerVia]) -> Occupancy:
+    """Enter everything that routing has to keep away from."""
+    occupancy = Occupancy()
+    for instance in instances:
+        cell = cell_library()[instance.cell]
+        for layer in ("V1", "M2"):
+            for box in cell.boxes.get(layer, ()):
+                occupancy.add(layer, instance.place(box), f"{instance.name}/")
+    for net, wire in rails:
+        occupancy.add(wire.layer, wire.box, net)
+    masters = power_vias()
+    for via in vias:
+        for layer, (left, bottom, right, top) in masters[via.cell]:
+            occupancy.add(layer, (left + via.x, bottom + via.y, right + via.x, top + via.y), via.net)
+    return occupancy
+
+
+def _connect(
+    rng: np.random.Generator,
+    width: int,
+    height: int,
+    instances: Sequence[Instance],
+    occupancy: Occupancy,
+    n_nets: int | None,
+    top_metal: str,
+) -> tuple[list[Net], int]:
+    """Give inputs a driver nearby, then route the nets, short ones first; also return how many failed."""
+    drivers: list[tuple[str, str]] = []
+    sinks: list[tuple[str, str]] = []
+    where: dict[tuple[str, str], Terminal] = {}
+    for instance in instances:
+        for pin in cell_library()[instance.cell].pins.values():
+            key = (instance.name, pin.name)
+            where[key] = instance.terminal(pin.name)
+            (drivers if pin.output else sinks).append(key)
+    fans: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for index in rng.permutation(len(sinks)):
+        sink = sinks[int(index)]
+        far = _distance_scale(rng, width, height)
+        options = [d for d in drivers if len(fans.get(d, ())) < MAX_FANOUT and d[0] != sink[0]]
+        if not options:
+            continue
+        costs = [abs(_distance(where[d], where[sink]) - far) for d in options]
+        fans.setdefault(options[int(np.argmin(costs))], []).append(sink)
+    wanted = sorted(fans.items(), key=lambda item: _length([where[pin] for pin in (item[0], *item[1])]))
+    if n_nets is not None:
+        kept = np.sort(rng.permutation(len(wanted))[:n_nets])
+        wanted = [wanted[int(i)] for i in kept]
+    router = Router(width, height, occupancy)
+    nets: list[Net] = []
+    unrouted = 0
+    for driver, fan in wanted:
+        pins = (driver, *fan)
+        terminals = [where[pin] for pin in pins]
+        name = f"n{len(nets)}"
+        for trunk in _trunks(rng, terminals, top_metal):
+            found = router.route(name, terminals, trunk, rng)
+            if found is not None:
+                nets.append(Net(name, pins, trunk, tuple(found[0]), tuple(found[1])))
+                break
+        else:
+            unrouted += 1
+    return nets, unrouted
+
+
+def _distance(a: Terminal, b: Terminal) -> int:
+    return abs(a.x - b.x) + abs(a.tracks[0] - b.tracks[0])
+
+
+def _length(terminals: Sequence[Terminal]) -> int:
+    xs = [terminal.x for terminal in terminals]
+    ys = [terminal.tracks[0] for terminal in terminals]
+    return max(xs) - min(xs) + max(ys) - min(ys)
+
+
+def _distance_scale(rng: np.random.Generator, width: int, height: int) -> float:
+    """Wanted length of a connection, nm: mostly local, sometimes across the block."""
+    return float(min(rng.exponential(350.0), width + height))
+
+
+def _trunks(rng: np.random.Generator, terminals: Sequence[Terminal], top_metal: str) -> list[str]:
+    """Layers to try for the common wire: higher ones first for long nets."""
+    length = _length(terminals)
+    top = METALS.index(top_metal)
+    level = 1 if length < 400 else 2 if length < 900 else 3 if length < 1800 else 4
+    level = min(top, level + int(rng.integers(0, 3)))
+    order = [*range(level, top + 1), *range(level - 1, 0, -1)]
+    return [METALS[index] for index in order]
+
+
+# -- drawing -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sheet:
+    layout: kdb.Layout
+    layers: dict[str, int] = field(default_factory=dict)
+
+    def index(self, layer: str) -> int:
+        return self.layers[layer]
+
+
+def _scaled(box: Box) -> kdb.Box:
+    return kdb.Box(*(value * NM for value in box))
+
+
+def _draw(block: Block) -> kdb.Layout:
+    layout = kdb.Layout()
+    layout.dbu = DBU_UM
+    sheet = _Sheet(layout)
+    for name, (number, datatype) in LAYERS.items():
+        sheet.layers[name] = layout.layer(number, datatype)
+    top = layout.create_cell(TOP_CELL)
+    masters: dict[str, int] = {}
+    for name in sorted({instance.cell for instance in block.instances}):
+        masters[name] = _draw_cell(sheet, cell_library()[name])
+    used = sorted({via.layer for net in block.nets for via in net.vias})
+    for layer in used:
+        cell = layout.create_cell(via_name(layer))
+        masters[layer] = cell.cell_index()
+        via = Via(layer, 0, 0)
+        cell.shapes(sheet.index(VIAS[layer].lower)).insert(_scaled(via.pad(lower=True)))
+        cell.shapes(sheet.index(layer)).insert(_scaled(via.cut))
+        cell.shapes(sheet.index(VIAS[layer].upper)).insert(_scaled(via.pad(lower=False)))
+    shapes = power_vias()
+    for name in sorted({via.cell for via in block.power_vias}):
+        cell = layout.create_cell(name)
+        masters[name] = cell.cell_index()
+        for layer, box in shapes[name]:
+            cell.shapes(sheet.index(layer)).insert(_scaled(box))
+    for instance in block.instances:
+        x, y = instance.origin
+        trans = kdb.Trans(ORIENTATIONS[instance.orientation], x * NM, y * NM)
+        top.insert(kdb.CellInstArray(masters[instance.cell], trans))
+    for power in block.power_vias:
+        top.insert(kdb.CellInstArray(masters[power.cell], kdb.Trans(power.x * NM, power.y * NM)))
+    for net in block.nets:
+        for via in net.vias:
+            top.insert(kdb.CellInstArray(masters[via.layer], kdb.Trans(via.x * NM, via.y * NM)))
+    for supply, wire in block.rails:
+        _wire(sheet, top, wire, supply)
+    for net in block.nets:
+        for wire in net.wires:
+            _wire(sheet, top, wire, net.name if wire.layer == net.trunk else None)
+    return layout
+
+
+def _wire(sheet: _Sheet, top: kdb.Cell, wire: Wire, label: str | None) -> None:
+    top.shapes(sheet.index(wire.layer)).insert(_scaled(wire.box))
+    if label is not None:
+        left, bottom, right, upper = wire.box
+        text = kdb.Text(label, kdb.Trans((left + right) // 2 * NM, (bottom + upper) // 2 * NM))
+        top.shapes(sheet.layout.layer(LAYERS[wire.layer][0], LABEL_DATATYPE)).insert(text)
+
+
+def _draw_cell(sheet: _Sheet, cell: Cell) -> int:
+    """Draw a library cell; M1 becomes one polygon per net."""
+    master = sheet.layout.create_cell(cell.name)
+    for layer, boxes in cell.boxes.items():
+        shapes = master.shapes(sheet.index(layer))
+        if layer == "M1":
+            for polygon in kdb.Region([_scaled(box) for box in boxes]).merged().each():
+                shapes.insert(polygon)
+        else:
+            for box in boxes:
+                shapes.insert(_scaled(box))
+    master.shapes(sheet.layout.layer(*OUTLINE)).insert(_scaled((0, 0, cell.width, ROW_HEIGHT)))
+    names = master.shapes(sheet.layout.layer(LAYERS["M1"][0], LABEL_DATATYPE))
+    for text, x, y in cell.labels:
+        names.insert(kdb.Text(text, kdb.Trans(x * NM, y * NM)))
+    return master.cell_index()
