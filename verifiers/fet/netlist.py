@@ -14,11 +14,12 @@ the template's, region by region, source and drain being interchangeable, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from edagym.task_assets.fet.circuits import Stack, is_load_gate, is_onchip, is_supply
+from edagym.task_assets.fet.circuits import Stack, is_load_gate, is_onchip
 from edagym.task_assets.fet.grid import to_um
 from edagym.task_assets.fet.task import FETTask
 from edagym.verifiers.fet.layout import FETLayout
@@ -26,7 +27,7 @@ from edagym.verifiers.fet.strict_geometry import Body, Crossing, Extraction, Pie
 
 # A mismatch is explained by the fewest faults that account for it; the search for them stops here.
 MAX_FAULTS = 4
-_EXPLAIN_STEPS = 20_000
+_EXPLAIN_STEPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +239,39 @@ def assign_nets(netlist: Netlist, stacks: Sequence[Stack]) -> dict[str, str] | M
     search = _Search(netlist, stacks, allowed=0)
     if search.run():
         return {net: names[0] for net, names in search.names.items() if names}
-    for allowed in range(1, MAX_FAULTS + 1):
-        search = _Search(netlist, stacks, allowed=allowed)
-        if search.run():
-            return Mismatch("; ".join(search.faults))
-    return Mismatch("the transistors are connected in another way than the template's")
+    return _explain(netlist, stacks)
+
+
+def _explain(netlist: Netlist, stacks: Sequence[Stack]) -> Mismatch:
+    """Return the fewest faults that account for a mismatch, on the first flakes that do not match by themselves."""
+    for regions in (*_groups(stacks), range(len(stacks))):
+        own = [stack if region in regions else Stack((), ()) for region, stack in enumerate(stacks)]
+        if _Search(netlist, own, allowed=0).run():
+            continue
+        where = ", ".join(netlist.regions[region] for region in regions)
+        for allowed in range(1, MAX_FAULTS + 1):
+            search = _Search(netlist, own, allowed)
+            if search.run():
+                return Mismatch(f"{where}: {'; '.join(search.faults)}")
+        break
+    return Mismatch(f"{where}: the transistors are connected in another way than the template's")
+
+
+def _groups(stacks: Sequence[Stack]) -> list[list[int]]:
+    """Return the regions that circuits have in common, in region order."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for region, stack in enumerate(stacks):
+        circuits = {_circuit_of(gate) for gate in stack.gates}
+        if groups and groups[-1][0] & circuits:
+            groups[-1][0].update(circuits)
+            groups[-1][1].append(region)
+        else:
+            groups.append((circuits, [region]))
+    return [regions for _, regions in groups]
+
+
+def _circuit_of(gate: str) -> str:
+    return gate.partition("#")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,72 +282,65 @@ class _Step:
         region: Region of the transistor to match.
         gate: Template name of its gate.
         ends: Template names of its ends.
-        starts_group: Whether a new circuit (or group of circuits on common regions) begins here.
         load: Judge the gate of this load, given by its place among the transistors, instead of matching one.
     """
 
     region: int
     gate: str
     ends: tuple[str, str]
-    starts_group: bool = False
     load: int | None = None
 
 
-def _plan(stacks: Sequence[Stack]) -> tuple[list[_Step], list[int]]:
-    """Return the steps of the search, circuit by circuit, and for every region the circuit group it belongs to."""
-    members: list[tuple[set[str], list[int]]] = []
+def _plan(stacks: Sequence[Stack]) -> list[_Step]:
+    """Return the steps of the search, circuit by circuit; in each, neighbours follow each other, loads come last."""
+    circuits: dict[str, list[_Step]] = {}
     for region, stack in enumerate(stacks):
-        own = {net for net in (*stack.nets, *stack.gates) if not is_supply(net)}
-        joined = [m for m in members if m[0] & own]
-        members = [m for m in members if not m[0] & own]
-        members.append((own.union(*(m[0] for m in joined)), sorted(sum((m[1] for m in joined), [region]))))
+        for gate, first, second in stack.transistors:
+            circuits.setdefault(_circuit_of(gate), []).append(_Step(region, gate, (first, second)))
     steps: list[_Step] = []
-    group_of = [0] * len(stacks)
     count = 0
-    for group, (_, regions) in enumerate(sorted(members, key=lambda m: m[1])):
-        start, loads = len(steps), []
-        for region in regions:
-            group_of[region] = group
-            for gate, first, second in stacks[region].transistors:
-                if is_load_gate(gate):
-                    loads.append(_Step(region, gate, (first, second), load=count))
-                steps.append(_Step(region, gate, (first, second), starts_group=len(steps) == start))
-                count += 1
-        steps.extend(loads)
-    return steps, group_of
+    for members in circuits.values():
+        places = range(count, count + len(members))
+        loads = [replace(step, load=i) for i, step in zip(places, members) if is_load_gate(step.gate)]
+        steps += [*members, *loads]
+        count += len(members)
+    return steps
 
 
 class _Search:
     """Backtracking over the template's transistors with a number of faults allowed.
 
     Circuits share supplies (and load bias lines) only. Where a new circuit begins, what was decided before matters
-    only by the names of the nets that occur in several circuits. Combinations of those that have failed once are not
-    tried again, so that the work grows with the sum over the circuits, not with the product.
+    only by the transistors that are taken and by the names of nets that the others are on. Such a state that has
+    failed once is not tried again: symmetric circuits and inputs do not multiply the work.
 
     Args:
-        netlist: Extracted netlist, with as many transistors in each region as the template.
+        netlist: Extracted netlist, with as many transistors in each region as the template (or, where the template
+            has none, any number: these are left out).
         stacks: The template.
-        allowed: Number of faults to accept.
+        allowed: Number of faults to accept. With some, the search gives up after a while.
     """
 
     def __init__(self, netlist: Netlist, stacks: Sequence[Stack], allowed: int) -> None:
         self.names: dict[str, list[str]] = {}
         self.faults: list[str] = []
+        self.tries = 0
         self._allowed = allowed
-        self._tries = 0
         self._parts: dict[str, list[str]] = {}
-        self._ports: set[str] = set()
+        self._bare: set[str] = set()
         self._undo: list[Callable[[], object]] = []
-        self._steps, group_of = _plan(stacks)
-        self._candidates: list[list[Transistor]] = [[] for _ in stacks]
-        where: dict[str, set[int]] = {}
-        for t in netlist.transistors:
-            self._candidates[t.region].append(t)
-            for net in (*t.gates, t.source.net, t.drain.net):
-                where.setdefault(net, set()).add(group_of[t.region])
-        self._common = [net for net, groups in where.items() if len(groups) > 1]
-        self._chosen: list[Transistor] = []
-        self._dead: set[tuple[int, tuple[str, ...]]] = set()
+        self._steps = _plan(stacks)
+        self._by_region: list[list[int]] = [[] for _ in stacks]
+        self._transistors = netlist.transistors
+        for i, t in enumerate(netlist.transistors):
+            if stacks[t.region].gates:
+                self._by_region[t.region].append(i)
+        # All ends on an on-chip net are of one circuit, so their number tells early which nets cannot be it.
+        inside = [t for t in netlist.transistors if stacks[t.region].gates]
+        self._ends_on = Counter(end.net for t in inside for end in (t.source, t.drain))
+        self._ends_of = Counter(net for stack in stacks for t in stack.transistors for net in t[1:])
+        self._chosen: list[int] = []
+        self._dead: set[tuple[int, frozenset[int], tuple[tuple[str, str], ...]]] = set()
 
     def run(self) -> bool:
         """Return whether there is a match; `names` and `faults` then describe it."""
@@ -328,25 +350,42 @@ class _Search:
         if i == len(self._steps):
             return True
         step = self._steps[i]
-        state = (i, tuple(",".join(self.names.get(net, ())) for net in self._common))
-        skippable = step.starts_group and not self._allowed
-        if skippable and state in self._dead:
+        if step.load is not None:
+            return self._try_load(i, step)
+        begins = i == 0 or _circuit_of(self._steps[i - 1].gate) != _circuit_of(step.gate)
+        if not begins or self._allowed:
+            return self._try_transistors(i, step)
+        state = self._state(i)
+        if state in self._dead:
             return False
-        found = self._try_load(i, step) if step.load is not None else self._try_transistors(i, step)
-        if skippable and not found:
+        found = self._try_transistors(i, step)
+        if not found:
             self._dead.add(state)
         return found
 
+    def _state(self, i: int) -> tuple[int, frozenset[int], tuple[tuple[str, str], ...]]:
+        taken = frozenset(self._chosen)
+        ahead = {
+            net
+            for region in self._by_region
+            for j in region
+            if j not in taken
+            for t in (self._transistors[j],)
+            for net in (*t.gates, t.source.net, t.drain.net)
+        }
+        return i, taken, tuple((net, self.names[net][0]) for net in sorted(ahead) if self.names.get(net))
+
     def _try_transistors(self, i: int, step: _Step) -> bool:
-        for t in self._candidates[step.region]:
-            if any(t is other for other in self._chosen):
+        for j in self._by_region[step.region]:
+            if j in self._chosen:
                 continue
+            t = self._transistors[j]
             for first, second in ((t.source, t.drain), (t.drain, t.source)):
-                self._tries += 1
-                if self._allowed and self._tries > _EXPLAIN_STEPS:
+                self.tries += 1
+                if self._allowed and self.tries > _EXPLAIN_STEPS:
                     return False
                 mark = len(self._undo)
-                self._chosen.append(t)
+                self._chosen.append(j)
                 if self._connect(t, step, first, second) and self._from(i + 1):
                     return True
                 self._chosen.pop()
@@ -359,12 +398,14 @@ class _Search:
         return self._attach(first, step.ends[0]) and self._attach(second, step.ends[1])
 
     def _attach(self, terminal: Terminal, name: str) -> bool:
+        if not self._allowed and is_onchip(name) and self._ends_on[terminal.net] != self._ends_of[name]:
+            return False
         if not self._name(terminal.net, name):
             return False
         inner = is_onchip(name) and not name.startswith("OUT")
-        if not terminal.port and not inner and terminal.solid not in self._ports:
-            self._ports.add(terminal.solid)
-            self._undo.append(lambda: self._ports.discard(terminal.solid))
+        if not terminal.port and not inner and terminal.solid not in self._bare:
+            self._bare.add(terminal.solid)
+            self._undo.append(lambda: self._bare.discard(terminal.solid))
             if not self._fault(f"{name} has no usable contact on one of its pieces (net {terminal.net})"):
                 return False
         if is_onchip(name):
@@ -387,7 +428,7 @@ class _Search:
 
     def _try_load(self, i: int, step: _Step) -> bool:
         assert step.load is not None
-        load = self._chosen[step.load]
+        load = self._transistors[self._chosen[step.load]]
         mark = len(self._undo)
         for net in load.gates:
             names = self.names.get(net) or []
