@@ -3,8 +3,8 @@
 Distances are exact Euclidean distances between merged polygons (shapely, in database units), because KLayout's edge
 checks miss sharp tips: a needle that points at a gate passes `separation_check` at any distance. KLayout's edge
 checks remain for widths and notches, which are about two edges of one polygon, joined by `tips` for places where a
-vertex is what comes close; with the default `ignore_angle` of 90 they flag corners of rotated rectangles after
-snapping, hence `IGNORE_ANGLE`.
+vertex is what comes close and for what stands between; with the default `ignore_angle` of 90 they flag corners of
+rotated rectangles after snapping, hence `IGNORE_ANGLE`.
 
 Tolerance (paper, Appendix G): deficits of up to `TOLERANCE` pass.
 """
@@ -21,7 +21,7 @@ import shapely
 from edagym.task_assets.fet.grid import to_um
 from edagym.task_assets.fet.task import DBU_UM, Rule
 from edagym.verifiers.fet.layout import FETLayout
-from edagym.verifiers.fet.tips import Outline, narrowest
+from edagym.verifiers.fet.tips import Outline, Sight, narrowest
 from edagym.verifiers.fet.transistors import EDGE_LENGTH, EDGE_REACH, Flake
 from edagym.verifiers.verdict import BBox, CheckResult
 
@@ -32,6 +32,9 @@ IGNORE_ANGLE = 89.5
 
 # Violations after which the search for the worst one stops: a curve of 10,000 vertices makes almost a million.
 _ENOUGH = 200
+
+# Edge pairs hidden from each other after which an outline counts as violating: no drawing of devices comes near it.
+_TOO_MANY = 5000
 
 # Points on a layer above which edge checks start with smaller distances.
 _MANY_POINTS = 1000
@@ -53,6 +56,7 @@ class LayerShapes:
         self.polygons: list[kdb.Polygon] = list(region.each())
         self._geometries: np.ndarray | None = None
         self._tree: shapely.STRtree | None = None
+        self._sights: dict[int, Sight] = {}
 
     @property
     def empty(self) -> bool:
@@ -82,6 +86,12 @@ class LayerShapes:
         if self._tree is None:
             self._tree = shapely.STRtree(self.geometries)
         return self._tree
+
+    def sight(self, k: int) -> Sight:
+        """Lines of sight in polygon `k`."""
+        if k not in self._sights:
+            self._sights[k] = Sight(self.geometries[k])
+        return self._sights[k]
 
 
 class Shapes:
@@ -156,40 +166,58 @@ def _narrowest(shapes: LayerShapes, limit: float, *, inside: bool) -> tuple[floa
     """Find the narrowest place below `limit` (dbu) within single polygons: of their width, or of their notches."""
     check = shapes.region.width_check if inside else shapes.region.notch_check
     distance = math.ceil(limit)
+    tiers = [distance]
     if shapes.n_points > _MANY_POINTS:
         # The cost grows with the number of edges within reach: look for much narrower places first.
         tiers = sorted({math.ceil(distance / 16), math.ceil(distance / 4), distance})
-    else:
-        tiers = [distance]
     worst: tuple[float, BBox] | None = None
     for tier in tiers:
-        # Unshielded: what faces through a gap implies a narrower place before it, and shielding is slow.
+        # KLayout's own shielding depends on `whole_edges` and takes minutes on long outlines: `_worst_pair` does it.
         pairs = check(tier, True, kdb.Metrics.Euclidian, IGNORE_ANGLE, None, None, False)
-        worst = _worst_pair(pairs, limit)
+        worst = _worst_pair(pairs, shapes, limit, inside)
         if worst is not None:
             break
-    for polygon in shapes.polygons:
+    for k, polygon in enumerate(shapes.polygons):
         if polygon.holes() or not polygon.is_convex():
-            tip = narrowest(Outline(polygon), limit, inside=inside)
+            tip = narrowest(Outline(polygon), shapes.sight(k), limit, inside=inside)
             if tip is not None and (worst is None or tip[0] < worst[0]):
                 worst = (tip[0], _line_um(tip[1]))
     return worst
 
 
-def _worst_pair(pairs: kdb.EdgePairs, limit: float) -> tuple[float, BBox] | None:
+def _worst_pair(pairs: kdb.EdgePairs, shapes: LayerShapes, limit: float, inside: bool) -> tuple[float, BBox] | None:
+    """Return least distance and place of the edge pairs that see each other through the polygon, or outside of it."""
     worst: tuple[float, BBox] | None = None
-    n_found = 0
+    n_visible = n_hidden = 0
     for pair in pairs.each():
         if _square_corner(pair.first, pair.second):
             continue
         # EdgePair.distance() rounds to whole database units.
-        found = (float(shapely.distance(_segment(pair.first), _segment(pair.second))), box_um(pair.bbox()))
-        if found[0] < limit:
+        lines = [line for line in _lines_between(pair.first, pair.second) if line.length < limit]
+        if not lines:
+            continue
+        seen = [
+            line
+            for line in lines
+            if any(shapes.sight(k).visible(line, inside=inside) for k in shapes.tree.query(line).tolist())
+        ]
+        n_visible, n_hidden = n_visible + bool(seen), n_hidden + (not seen)
+        if seen or n_hidden == _TOO_MANY:
+            found = min(line.length for line in seen or lines), box_um(pair.bbox())
             worst = found if worst is None else min(worst, found)
-            n_found += 1
-            if n_found == _ENOUGH:
-                break
+        if n_visible == _ENOUGH or n_hidden == _TOO_MANY:
+            break
     return worst
+
+
+def _lines_between(a: kdb.Edge, b: kdb.Edge) -> list[shapely.LineString]:
+    """Return the shortest lines between two edges: from anywhere, and from the middle of each."""
+    one, two = _segment(a), _segment(b)
+    return [
+        shapely.shortest_line(one, two),
+        shapely.shortest_line(one.interpolate(0.5, normalized=True), two),
+        shapely.shortest_line(one, two.interpolate(0.5, normalized=True)),
+    ]
 
 
 def _square_corner(a: kdb.Edge, b: kdb.Edge) -> bool:

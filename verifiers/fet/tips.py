@@ -41,11 +41,39 @@ class Outline:
         self.turn = _cross(self.before, self.after)
 
 
-def narrowest(outline: Outline, limit: float, *, inside: bool) -> tuple[float, shapely.LineString] | None:
+class Sight:
+    """Lines of sight between points of a polygon's boundary, with 2 dbu of tolerance for their rounded ends.
+
+    Args:
+        polygon: The polygon (dbu).
+    """
+
+    def __init__(self, polygon: shapely.Polygon) -> None:
+        self._polygon = polygon
+        self._grown: shapely.Geometry | None = None
+        self._shrunk: shapely.Geometry | None = None
+
+    def visible(self, line: shapely.LineString, *, inside: bool) -> bool:
+        """Whether a line between two boundary points runs through the polygon, or else outside of it."""
+        if line.length == 0:
+            return True
+        if inside:
+            if self._grown is None:
+                self._grown = self._polygon.buffer(2, join_style="mitre")
+                shapely.prepare(self._grown)
+            return bool(self._grown.covers(line))
+        if self._shrunk is None:
+            self._shrunk = self._polygon.buffer(-2, join_style="mitre")
+            shapely.prepare(self._shrunk)
+        return not self._shrunk.intersects(line)
+
+
+def narrowest(outline: Outline, sight: Sight, limit: float, *, inside: bool) -> tuple[float, shapely.LineString] | None:
     """Find the narrowest place between a vertex and an edge of one polygon.
 
     Args:
         outline: The polygon's boundary.
+        sight: Lines of sight of the same polygon.
         limit: Only distances below this count (dbu).
         inside: True measures through the polygon (width), False through the outside (notches).
 
@@ -69,10 +97,12 @@ def narrowest(outline: Outline, limit: float, *, inside: bool) -> tuple[float, s
     faces |= ~between & (outline.turn[end] * side > 0) & _ahead(outline, end, -reach)
     good = (distance < limit) & (distance > 0) & faces & _ahead(outline, vertex, reach)
     good &= (vertex != edge) & (vertex != outline.following[edge])
-    if not good.any():
-        return None
-    k = np.flatnonzero(good)[np.argmin(distance[good])]
-    return float(distance[k]), shapely.LineString([v[k], foot[k]])
+    found = np.flatnonzero(good)
+    for k in found[np.argsort(distance[found], kind="stable")]:
+        line = shapely.LineString([v[k], foot[k]])
+        if sight.visible(line, inside=inside):
+            return float(distance[k]), line
+    return None
 
 
 def _ahead(outline: Outline, vertex: np.ndarray, direction: np.ndarray) -> np.ndarray:
