@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+from dataclasses import replace
 
 import pytest
 from fet_cases import Ring, bar_fet, box, draw, make_task, rotate
@@ -281,6 +283,25 @@ def test_wide_steps_and_bends_pass_width():
     assert not failures(task, draw(task, contacts=[LEFT, RIGHT], gate=[bend]))
 
 
+def test_edges_that_face_each_other_through_a_notch_are_no_narrow_place():
+    """KLayout flags this legal gate (0.9 um through the outside) or not, depending on its options."""
+    parts = [
+        ((-4.07, -1.115), (-0.568, -1.115), (-0.568, 0.898), (-4.07, 0.898)),
+        ((0.273, -0.755), (-2.302, 1.827), (-4.415, -0.28), (-1.84, -2.862)),
+        ((-3.145, -3.605), (0.851, -3.605), (0.851, -1.252), (-3.145, -1.252)),
+    ]
+    task = make_task([(box(100, 0, 120, 6), ())])
+    assert check(verify(draw(task, gate=parts), task, strict=False), "min_width:gate").passed
+
+
+def test_acute_corner_has_no_width_and_the_message_says_so():
+    task = make_task()
+    slanted = ((8, -1), (10, -1), (13, 7), (11, 7))
+    result = check(verify(draw(task, gate=[slanted]), task, strict=False), "min_width:gate")
+    assert (result.passed, result.measured) == (False, 0.0)
+    assert "corner sharper than 90 degrees" in result.message
+
+
 # -- emptiness --------------------------------------------------------------------------------------------------------
 
 
@@ -457,6 +478,21 @@ def test_layout_of_another_task_is_refused():
     task, other = make_task(), make_task(via=True)
     with pytest.raises(TaskError, match="different layers"):
         verify(FETLayout.from_task(other), task)
+
+
+def test_task_without_a_contact_layer_is_refused():
+    task = make_task(architecture="global_back_gated")
+    layers = tuple(replace(spec, role="pad cover") if spec.role == "contact" else spec for spec in task.layers)
+    with pytest.raises(TaskError, match="exactly one contact layer"):
+        FETVerifier(replace(task, layers=layers))
+
+
+def test_verifier_pickles():
+    task = make_task(via=True)
+    layout = bar_fet(task)
+    verifier = pickle.loads(pickle.dumps(FETVerifier(task)))
+    assert verifier.task == task
+    assert verifier.verify(layout, strict=False) == verify(layout, task, strict=False)
 
 
 def test_verifier_object_and_function_agree_and_leave_the_layout_alone():

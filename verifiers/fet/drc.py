@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import klayout.db as kdb
 import numpy as np
@@ -249,10 +250,16 @@ def _closest_pair(a: np.ndarray, b: np.ndarray, limit: float) -> tuple[float, BB
 
 
 def min_width(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:
-    """Every gate is at least the limit wide, measured inside the merged polygon."""
+    """Every gate is at least the limit wide, measured inside the merged polygon.
+
+    As in KLayout, edges that meet at less than a right angle have no width at their corner.
+    """
     (layer,) = rule.layers
     limit = _limit(rule)
-    return _distance_result(rule, id_, f"width on {layer}", _narrowest(shapes[layer], limit, inside=True))
+    result = _distance_result(rule, id_, f"width on {layer}", _narrowest(shapes[layer], limit, inside=True))
+    if result.measured == 0:
+        return replace(result, message=f"{result.message} (at a corner sharper than 90 degrees)")
+    return result
 
 
 def min_spacing(rule: Rule, id_: str, shapes: Shapes) -> CheckResult:

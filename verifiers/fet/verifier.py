@@ -29,16 +29,32 @@ class FETVerifier:
 
     Args:
         task: The task.
+
+    Raises:
+        TaskError: If the task has no contact layer, or several.
     """
 
     def __init__(self, task: FETTask) -> None:
+        contacts = task.layers_of("contact")
+        if len(contacts) != 1:
+            raise TaskError(
+                f"task {task.id}: needs exactly one contact layer",
+                field="layers",
+                value=[spec.name for spec in contacts],
+                allowed=1,
+            )
         self.task = task
+        self._contact_layer = contacts[0].name
         self._flakes = [Flake(kdb.Region(region_polygon(r)).merged(), r.name) for r in task.regions]
         self._by_name = {flake.name: i for i, flake in enumerate(self._flakes)}
         self._inputs = InputPreservation(task)
         self._drc = _with_ids((*task.drc_rules, *task.derived_rules))
         self._structural = _with_ids(task.structural)
         self._completeness = _with_ids(task.completeness)
+
+    def __reduce__(self) -> tuple[type[FETVerifier], tuple[FETTask]]:
+        # KLayout objects do not pickle; everything here is made from the task.
+        return FETVerifier, (self.task,)
 
     def verify(self, layout: FETLayout, *, strict: bool = True) -> Verdict:
         """Return the verdict on a layout.
@@ -85,7 +101,7 @@ class FETVerifier:
     def _analyse(self, shapes: Shapes) -> list[RegionState]:
         task = self.task
         gates = [GateShapes(shapes[spec.name].region, spec.name) for spec in task.layers_of("gate electrode")]
-        (contact_layer,) = (spec.name for spec in task.layers_of("contact"))
+        contact_layer = self._contact_layer
         edge_contacted = task.architecture == "edge_contacted"
         landed = [_contacts(shapes[contact_layer], g, shapes) for g in gates]
         states: list[RegionState] = []
@@ -150,6 +166,16 @@ def _with_ids(rules: tuple[Rule, ...]) -> list[tuple[str, Rule]]:
     return result
 
 
+_recent: FETVerifier | None = None
+
+
 def verify(layout: FETLayout, task: FETTask, *, strict: bool = True) -> Verdict:
-    """Verify one layout against one task (`FETVerifier.verify`); for many layouts of a task, keep a `FETVerifier`."""
-    return FETVerifier(task).verify(layout, strict=strict)
+    """Verify one layout against one task (`FETVerifier.verify`).
+
+    The verifier of the latest task is kept, so that many layouts of one task are cheap.
+    """
+    global _recent
+    verifier = _recent
+    if verifier is None or verifier.task is not task:
+        verifier = _recent = FETVerifier(task)
+    return verifier.verify(layout, strict=strict)
