@@ -5,6 +5,7 @@ Also the layouts that sit exactly at a limit, which have to pass. Everything is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from edagym.task_assets.fet.grid import IntRing, to_dbu
 from edagym.verifiers.fet.layout import FETLayout, polygon_ring, region_polygon
 
 SHORT = 2  # nm below a limit: more than the paper's tolerance of about 1 nm
-CLEAR = 2000  # nm of empty surroundings that a probe shape needs
+CLEAR = 2000  # nm of empty surroundings that a probe shape needs, and those that must do in crowded scenes
+CLEAR_IN_A_CROWD = 600
 PROBE = 400  # nm, side of a probe shape
 
 
@@ -246,29 +248,17 @@ def _probe(layout: FETLayout, target_layer: str, distance: int) -> IntRing | Non
     for spec in layout.layers:
         everything += layout.region(spec.name)
     half = PROBE // 2
-    for polygon in target.each_merged():
-        points = [(p.x, p.y) for p in polygon.each_point_hull()]
-        alone = kdb.Region(polygon)
-        for axis in (0, 1):
-            for sign in (-1, 1):
+    for clear in (CLEAR, CLEAR_IN_A_CROWD):
+        for polygon in target.each_merged():
+            points = [(p.x, p.y) for p in polygon.each_point_hull()]
+            alone = kdb.Region(polygon)
+            for axis, sign in itertools.product((0, 1), (-1, 1)):
                 x, y = max(points, key=lambda p: sign * p[axis])
                 cx = x + sign * (distance + half) if axis == 0 else x
                 cy = y if axis == 0 else y + sign * (distance + half)
                 ring = _box(cx - half, cy - half, cx + half, cy + half)
                 probe = kdb.Region(kdb.Polygon([kdb.Point(*p) for p in ring]))
-                if (probe.sized(CLEAR) & (everything - alone)).is_empty():
-                    return ring
-    for polygon in target.each_merged():  # crowded scenes: only other shapes of the same kind must stay clear
-        points = [(p.x, p.y) for p in polygon.each_point_hull()]
-        alone = kdb.Region(polygon)
-        for axis in (0, 1):
-            for sign in (-1, 1):
-                x, y = max(points, key=lambda p: sign * p[axis])
-                cx = x + sign * (distance + half) if axis == 0 else x
-                cy = y if axis == 0 else y + sign * (distance + half)
-                ring = _box(cx - half, cy - half, cx + half, cy + half)
-                probe = kdb.Region(kdb.Polygon([kdb.Point(*p) for p in ring]))
-                if (probe.sized(600) & (everything - alone)).is_empty():
+                if (probe.sized(clear) & (everything - alone)).is_empty():
                     return ring
     return None
 

@@ -60,7 +60,7 @@ def test_every_agent_sees_its_own_flake():
     shared = [k for k in observations["flake_1"] if not k.startswith("own_")]
     assert data_equivalence(*({k: observations[a][k] for k in shared} for a in env.agents), exact=True)
     assert not any(np.shares_memory(observations["flake_1"][k], observations["flake_2"][k]) for k in shared)
-    assert infos["flake_1"]["task_id"] == TASK.id
+    assert infos["flake_1"]["task_id"] == env.unwrapped_env.view.id == TASK.id
 
 
 def test_the_team_solves_the_task_and_shares_the_reward():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -249,9 +249,10 @@ def generate_task(
         ToolError: If the retry limits find no task (very large demands on small tiers, say, or a solution of more than
             `MAX_SHAPES` shapes).
     """
-    _check_options(level, tier, architecture, n_regions, demand, holes)
+    options = _Options(level, tier, architecture, n_regions, demand, holes)
+    options.check()
     for _ in range(MAX_RECIPES):
-        recipe = _recipe(rng, level, tier, architecture, n_regions, demand, holes)
+        recipe = _recipe(rng, options)
         for _ in range(SCENES_PER_RECIPE):
             task = _train_task(rng, recipe)
             if task is None:
@@ -263,47 +264,44 @@ def generate_task(
             if len(edits) > MAX_SHAPES:  # no observation could hold its solution
                 continue
             return replace(task, metadata={**task.metadata, "reference_edits": len(edits)})
-    options = {"level": level, "tier": tier, "architecture": architecture, "n_regions": n_regions, "demand": demand}
     raise ToolError("no training task within the retry limits", field="options", value=options, allowed="milder ones")
 
 
-def _check_options(
-    level: str | None,
-    tier: str | None,
-    architecture: str | None,
-    n_regions: int | None,
-    demand: int | Sequence[int] | None,
-    holes: int | bool | None,
-) -> None:
-    for name, value, allowed in (
-        ("level", level, LEVELS),
-        ("tier", tier, TIERS),
-        ("architecture", architecture, ARCHITECTURES),
-    ):
-        if value is not None and value not in allowed:
-            raise TaskError("unknown option value", field=name, value=value, allowed=allowed)
-    counts = [] if demand is None else [demand] if isinstance(demand, int) else list(demand)
-    for name, number, low, high in (
-        ("n_regions", n_regions, 1, MAX_REGIONS),
-        ("holes", holes, 0, MAX_HOLES),
-        *(("demand", n, 1, MAX_DEMAND) for n in counts),
-    ):
-        if number is not None and not (isinstance(number, int) and low <= number <= high):
-            raise TaskError("option out of range", field=name, value=number, allowed=f"{low} .. {high}")
-    listed = demand is not None and not isinstance(demand, int)
-    if listed and (not counts or len(counts) > MAX_REGIONS or n_regions not in (None, len(counts))):
-        raise TaskError("one demand per flake", field="demand", value=demand, allowed=n_regions or "1 .. 10 numbers")
+class _Options(NamedTuple):
+    """What was asked of a training task; see `generate_task`."""
+
+    level: str | None
+    tier: str | None
+    architecture: str | None
+    n_regions: int | None
+    demand: int | Sequence[int] | None
+    holes: int | bool | None
+
+    def check(self) -> None:
+        for name, value, allowed in (
+            ("level", self.level, LEVELS),
+            ("tier", self.tier, TIERS),
+            ("architecture", self.architecture, ARCHITECTURES),
+        ):
+            if value is not None and value not in allowed:
+                raise TaskError("unknown option value", field=name, value=value, allowed=allowed)
+        demand, n_regions = self.demand, self.n_regions
+        counts = [] if demand is None else [demand] if isinstance(demand, int) else list(demand)
+        for name, number, low, high in (
+            ("n_regions", n_regions, 1, MAX_REGIONS),
+            ("holes", self.holes, 0, MAX_HOLES),
+            *(("demand", n, 1, MAX_DEMAND) for n in counts),
+        ):
+            if number is not None and not (isinstance(number, int) and low <= number <= high):
+                raise TaskError("option out of range", field=name, value=number, allowed=f"{low} .. {high}")
+        listed = demand is not None and not isinstance(demand, int)
+        if listed and (not counts or len(counts) > MAX_REGIONS or n_regions not in (None, len(counts))):
+            allowed_n = n_regions or f"1 .. {MAX_REGIONS} numbers"
+            raise TaskError("one demand per flake", field="demand", value=demand, allowed=allowed_n)
 
 
-def _recipe(
-    rng: np.random.Generator,
-    level: str | None,
-    tier: str | None,
-    architecture: str | None,
-    n_regions: int | None,
-    demand: int | Sequence[int] | None,
-    holes: int | bool | None,
-) -> _Recipe:
+def _recipe(rng: np.random.Generator, options: _Options) -> _Recipe:
+    level, tier, architecture, n_regions, demand, holes = options
     rows = [e for e in load_manifest().entries if level in (None, e.level)]
     # Rows that are what is asked lend more than their numbers: layers and circuits.
     alike = [e for e in rows if architecture in (None, e.architecture) and holes in (None, int(e.holes))]

@@ -1,7 +1,7 @@
 """The shipped 128-task suite: task ids, tasks and recorded references.
 
-Files: ``suite/L2/case_12.json`` (task files) and ``references/L2/case_12.json`` (edits of the scripted reference
-layout and, for circuit tasks, the netlist extracted from it). `edagym.envs.fet.generator` writes both.
+Files: ``suite/L2/case_12.json`` (task files; for circuit tasks with the netlist extracted from the reference layout)
+and ``references/L2/case_12.json`` (edits of the scripted reference layout). `edagym.envs.fet.generator` writes both.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ def load_reference(task_id: str) -> dict[str, Any]:
         task_id: For example ``"L2/case_12"``.
 
     Returns:
-        ``{"task": id, "edits": [...], "netlist": {...} or None}``; the edits are in the JSON form of
-        `edagym.spaces.edits`.
+        ``{"task": id, "edits": [...]}``; the edits are in the JSON form of `edagym.spaces.edits`.
 
     Raises:
         TaskError: If there is no such task.

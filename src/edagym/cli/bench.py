@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("family", metavar="FAMILY", choices=("fet",), help="fet")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
-    parser.add_argument("--train-resets", type=int, default=10, help="resets of FET-Train-v0 to time (default: 10)")
+    parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 
