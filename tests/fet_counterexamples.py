@@ -262,7 +262,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "gate cuts off a corner, corner contacted",
         SQUARE,
-        [((-2, 8), (8, -2), (9.5, -2), (-2, 9.5))],
+        [rotate(box(-8, 4.25, 8, 5.35), -45.0)],
         [box(0.5, 0.5, 2.5, 2.5), box(10, 10, 15, 15)],
         1,
         True,
