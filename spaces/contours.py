@@ -141,7 +141,7 @@ class ContourSpace(Dict):
                 for r in rows
             ]
             return self.from_regions(regions, layers, [r["demand"] for r in rows])
-        except (KeyError, TypeError, ValueError) as e:
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise TaskError(f"contours: malformed JSON ({type(e).__name__}: {e})") from e
 
     def to_text(self, sample: Mapping[str, Any], layers: Sequence[str]) -> str:
@@ -179,7 +179,7 @@ class ContourSpace(Dict):
 def _write(
     prefix: str, out: dict[str, Any], row: int, ring: Sequence[tuple[float, float]], most: int, name: str
 ) -> None:
-    _limit(f"points of a {prefix} ring of {name}", len(ring), most)
+    _limit(f"points of a {prefix} ring of {name}", len(ring), most, least=1)
     points: IntRing = ring_to_dbu(ring)
     if not in_range(points):
         raise TaskError(f"{name} does not fit the observation", field=name, allowed=f"|x|, |y| <= {MAX_COORD_UM} um")
@@ -187,6 +187,6 @@ def _write(
     out[f"{prefix}_n_points"][row] = len(points)
 
 
-def _limit(name: str, value: int, most: int) -> None:
-    if value > most:
-        raise TaskError("task does not fit the observation space", field=name, value=value, allowed=f"<= {most}")
+def _limit(name: str, value: int, most: int, least: int = 0) -> None:
+    if not least <= value <= most:
+        raise TaskError("task does not fit the observation space", field=name, value=value, allowed=f"{least}..{most}")

@@ -63,9 +63,9 @@ class LayoutSpace(Dict):
             for ring in shapes.get(name, ()):
                 if row == MAX_SHAPES:
                     raise EditError("too many shapes", field="shapes", value=row + 1, allowed=f"<= {MAX_SHAPES}")
-                if len(ring) > MAX_SHAPE_POINTS:
+                if not 1 <= len(ring) <= MAX_SHAPE_POINTS:
                     raise EditError(
-                        "too many points in a shape", field=name, value=len(ring), allowed=f"<= {MAX_SHAPE_POINTS}"
+                        "wrong number of points", field=name, value=len(ring), allowed=f"1..{MAX_SHAPE_POINTS}"
                     )
                 if not in_range(ring):
                     raise EditError("coordinate out of range", field=name, allowed=f"|x|, |y| <= {MAX_COORD_UM} um")

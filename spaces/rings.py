@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -31,14 +32,17 @@ def parse_ring(text: str) -> tuple[tuple[float, float], ...]:
     """Parse the output of `ring_text`.
 
     Raises:
-        ValueError: If a token is not ``x,y``.
+        ValueError: If a token is not ``x,y``, or a number is too large for a float.
     """
     points = []
     for token in text.split():
         match = _PAIR.fullmatch(token)
         if match is None:
             raise ValueError(f"{token!r} is not x,y in um")
-        points.append((float(match[1]), float(match[2])))
+        x, y = float(match[1]), float(match[2])
+        if math.isinf(x) or math.isinf(y):
+            raise ValueError(f"{token!r} is not finite")
+        points.append((x, y))
     return tuple(points)
 
 

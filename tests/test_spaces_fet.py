@@ -247,10 +247,28 @@ def test_contours_that_do_not_fit_are_refused(regions):
         ContourSpace().from_regions(regions, LAYERS)
 
 
-@pytest.mark.parametrize("text", ["flake_1 graphene: 0,0 1", "flake_1: 0,0 1,1 1,0", "flake_1 mica: 0,0 1,1 1,0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flake_1 graphene: 0,0 1",
+        "flake_1: 0,0 1,1 1,0",
+        "flake_1 mica: 0,0 1,1 1,0",
+        "flake_1 graphene: 0,0 1e400,1 1,0",
+        "flake_1 graphene demand=-1: 0,0 1,1 1,0",
+        "hole: 0,0 1,1 1,0",
+        "flake_1 graphene:",
+    ],
+)
 def test_bad_contour_text_is_refused(text):
     with pytest.raises(TaskError):
         ContourSpace().from_text(text, LAYERS)
+
+
+@pytest.mark.parametrize("hull", ["[[0, 0], [Infinity, 0], [1, 1]]", "[[0, NaN], [1, 0], [1, 1]]", '["ab"]', "3"])
+def test_bad_contour_json_is_refused(hull):
+    row = f'{{"name": "flake_1", "material": "graphene", "demand": 1, "holes": [], "hull": {hull}}}'
+    with pytest.raises(TaskError):
+        ContourSpace().from_json(f"[{row}]", LAYERS)
 
 
 # -- layouts -----------------------------------------------------------------------------------------------------------
@@ -287,6 +305,12 @@ def test_layout_limits():
 def test_bad_layout_json_is_refused(text):
     with pytest.raises(EditError):
         LayoutSpace().from_json(text, LAYERS)
+
+
+@pytest.mark.parametrize("text", ["gate", "gate: 0,0 1", "gate: 0,0 1e400,0 1,1", "poly: 0,0 1,0 1,1"])
+def test_bad_layout_text_is_refused(text):
+    with pytest.raises(EditError):
+        LayoutSpace().from_text(text, LAYERS)
 
 
 # -- task --------------------------------------------------------------------------------------------------------------
