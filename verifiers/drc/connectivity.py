@@ -1,0 +1,265 @@
+"""Connectivity audit: does a layout still hold the circuit of its original?
+
+`Reference.audit` extracts both layouts and compares them anchor by anchor. Anchors are device terminals and labels,
+paired by place. A net of the original whose anchors now lie on two nets is open; a net that now holds anchors of two
+original nets is shorted. The result does not depend on names. Anchors that moved are paired with the nearest; where
+only such pairs disagree, KLayout's graph comparison decides.
+
+Conductors with at most one anchor (dangling wires, test structures without transistors) mean nothing to a netlist, so
+they are followed by their geometry wherever the two layouts differ: what overlaps must stay together and apart.
+
+`window_guard` is the same audit on a window, in milliseconds: wires that leave the window are anchors too. It finds
+every change of connectivity that an edit inside the window can make; but what it reports as open or short may be
+joined outside, so that only the full audit convicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import klayout.db as kdb
+
+from edagym.errors import EDAGymError, TaskError, ToolError
+from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
+from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
+from edagym.verifiers.drc.stack import DERIVED, Stack
+from edagym.verifiers.drc.window import LocalNets, changed_layers, clipped_layout, conductors, touch_devices
+from edagym.verifiers.verdict import BBox
+
+MAX_WINDOWS = 16
+"""Of the instances of an edited master, geometry is followed in so many; netlists always cover all."""
+GUARD_MARGIN_UM = 0.15
+"""Room around an edit in a guard window, um."""
+
+
+class Reference:
+    """The circuit that a layout must keep. Its netlist is extracted once; pickles with it.
+
+    Args:
+        layout: The original layout; a copy is kept.
+        stack: The conductors of the technology.
+    """
+
+    def __init__(self, layout: DRCLayout, stack: Stack) -> None:
+        self.layout = layout.copy()
+        self.stack = stack
+        self._netlist: Netlist | None = None
+        self._extraction: Extraction | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        netlist = self.netlist.to_bytes()
+        return {"layout": self.layout, "stack": self.stack, "netlist": netlist}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.layout, self.stack = state["layout"], state["stack"]
+        self._netlist = Netlist.from_bytes(state["netlist"])
+        self._extraction = None
+
+    @property
+    def netlist(self) -> Netlist:
+        """The original's flat netlist."""
+        if self._netlist is None:
+            self._netlist = self.extraction.netlist
+        return self._netlist
+
+    @property
+    def extraction(self) -> Extraction:
+        """The original's live extraction; made when first needed, also after unpickling."""
+        if self._extraction is None:
+            self._extraction = Extraction(self.layout.layout, self.layout.top.name, self.stack)
+        return self._extraction
+
+    def audit(self, layout: DRCLayout, changes: LayoutChanges | None = None) -> list[Finding]:
+        """Compare a layout's circuit with the original's.
+
+        Args:
+            layout: The layout; not changed.
+            changes: Its differences from the original, if they are at hand.
+
+        Returns:
+            All findings, in the order of `FINDING_KINDS`; empty if the circuit is kept.
+
+        Raises:
+            TaskError: If the layout has another database unit or top cell than the original.
+            ToolError: If the extraction engine fails.
+        """
+        if abs(layout.dbu - self.layout.dbu) > 1e-9 * self.layout.dbu:
+            raise TaskError("another database unit", field="dbu", value=layout.dbu, allowed=self.layout.dbu)
+        if layout.top.name != self.layout.top.name:
+            raise TaskError("another top cell", field="top", value=layout.top.name, allowed=self.layout.top.name)
+        if changes is None:
+            changes = compare_layouts(self.layout.layout, layout.layout)
+        if changes.empty:
+            return []
+        try:
+            found = Extraction(layout.layout, layout.top.name, self.stack)
+            windows = self._windows(layout, changes)
+            steps = [(b.x - a.x, b.y - a.y) for a, b in changes.moves if a.parent == self.layout.top.name]
+            return _audit(_Side(self.extraction, self.layout), _Side(found, layout), windows, steps, self.netlist)
+        except EDAGymError:
+            raise
+        except RuntimeError as e:
+            raise ToolError(f"connectivity audit failed: {e}") from e
+
+    def _windows(self, layout: DRCLayout, changes: LayoutChanges) -> list[kdb.Box]:
+        """Boxes in the top cell's frame in which the two layouts differ, near ones joined."""
+        boxes = kdb.Region()
+        for site in changes.sites(self.layout.layout, layout.layout):
+            for source in (self.layout, layout):
+                for box in site.in_top(source.layout, source.top, MAX_WINDOWS):
+                    boxes.insert(box.enlarged(1, 1))
+        return [p.bbox() for p in boxes.merged().each()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two layouts that are compared."""
+
+    extraction: Extraction
+    layout: DRCLayout
+
+
+def _audit(
+    golden: _Side,
+    found: _Side,
+    windows: Sequence[kdb.Box],
+    steps: Sequence[tuple[int, int]],
+    netlist: Netlist | None = None,
+) -> list[Finding]:
+    before = golden.extraction.netlist if netlist is None else netlist
+    pairing = Pairing(before, found.extraction.netlist, steps)
+    findings = pairing.lost_and_added() + pairing.resized()
+    certain = pairing.opens_and_shorts(exact_only=True)
+    if not certain:
+        certain = pairing.opens_and_shorts(exact_only=False)
+        # Only moved anchors disagree, and which is which was a guess: let the graphs decide.
+        if certain and not findings and _same_graph(golden.extraction, found.extraction):
+            certain = []
+    findings += certain + _loose_conductors(golden, found, windows)
+    findings.sort(key=lambda f: FINDING_KINDS.index(f.kind))
+    return findings
+
+
+# -- graphs --------------------------------------------------------------------------------------------------------
+
+
+def _same_graph(golden: Extraction, found: Extraction) -> bool:
+    """Whether two circuits are equal as graphs of transistors and labelled nets; sizes don't count."""
+    netlists = []
+    for extraction in (golden, found):
+        flat = extraction.flat_circuits()
+        for circuit in flat.each_circuit():
+            for net in circuit.each_net():
+                tokens = net.name.split(",") if net.name else []
+                net.name = ",".join(sorted({extraction.labels[int(t)][0] for t in tokens}))
+        for device_class in flat.each_device_class():
+            device_class.equal_parameters = kdb.EqualDeviceParameters.ignore("L") + kdb.EqualDeviceParameters.ignore(
+                "W"
+            )
+        netlists.append(flat)
+    comparer = kdb.NetlistComparer()
+    return bool(comparer.compare(*netlists))
+
+
+# -- conductors without anchors ------------------------------------------------------------------------------------
+
+
+def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -> list[Finding]:
+    """Follow nets with at most one anchor by their geometry in the windows where the layouts differ."""
+    dbu = golden.layout.dbu
+    joined: dict[NetKey, dict[NetKey, kdb.Box]] = {}
+    merged: dict[NetKey, dict[NetKey, kdb.Box]] = {}
+    loose: set[NetKey] = set()
+    findings: list[Finding] = []
+    for window in windows:
+        before, after = (conductors(side.layout, side.extraction.stack, window) for side in (golden, found))
+        floating: list[set[NetKey]] = [set(), set()]
+        for name in golden.extraction.stack.nodes:
+            common = (before[name] & after[name]).merged()
+            for piece in common.each():
+                g = golden.extraction.net_at(name, *_inner_point(piece))
+                m = found.extraction.net_at(name, *_inner_point(piece))
+                if g is None or m is None:
+                    continue
+                if golden.extraction.anchors(g) == 0:
+                    loose.add(g)
+                if golden.extraction.anchors(g) < 2:
+                    joined.setdefault(g, {}).setdefault(m, piece.bbox())
+                merged.setdefault(m, {}).setdefault(g, piece.bbox())
+            if name not in DERIVED:
+                for side, region, nets in zip((golden, found), (before[name], after[name]), floating):
+                    for piece in region.each():
+                        key = side.extraction.net_at(name, *_inner_point(piece))
+                        if key is not None and side.extraction.anchors(key) == 0:
+                            nets.add(key)
+        if len(floating[1]) < len(floating[0]):
+            text = f"of {len(floating[0])} separate conductors without devices, {len(floating[1])} are left"
+            findings.append(Finding("short", text, box_um(window, dbu)))
+    for parts in joined.values():
+        if len(parts) > 1:
+            boxes = list(parts.values())
+            text = f"a conductor was cut into {len(parts)} parts"
+            findings.append(Finding("open", text, box_um(min(boxes, key=_kdb_area), dbu)))
+    for origins in merged.values():
+        if len(origins) > 1 and not loose.isdisjoint(origins):
+            boxes = list(origins.values())
+            text = f"{len(origins)} separate conductors were joined"
+            findings.append(Finding("short", text, box_um(min(boxes, key=_kdb_area), dbu)))
+    return findings
+
+
+def _kdb_area(box: kdb.Box) -> int:
+    return int(box.area())
+
+
+def box_um(box: kdb.Box, dbu: float) -> BBox:
+    """Return a box in um."""
+    return (box.left * dbu, box.bottom * dbu, box.right * dbu, box.top * dbu)
+
+
+def _inner_point(polygon: kdb.Polygon) -> tuple[int, int]:
+    """A point inside a polygon or, of one thinner than the grid, on its outline."""
+    parts = polygon.decompose_trapezoids()
+    best = max(parts, key=lambda p: p.area(), default=polygon)
+    center = best.bbox().center()
+    return (center.x, center.y)
+
+
+# -- the guard of single steps -------------------------------------------------------------------------------------
+
+
+def window_guard(
+    golden: DRCLayout, layout: DRCLayout, box: kdb.Box, stack: Stack, layers: Iterable[str] | None = None
+) -> list[Finding]:
+    """Compare the circuits of two layouts inside a window.
+
+    Args:
+        golden: The layout before.
+        layout: The layout after; equal to `golden` outside `box`.
+        box: Where they differ, database units of the top cell.
+        stack: The conductors of the technology.
+        layers: Drawn layers that differ, if known: saves looking for them.
+
+    Returns:
+        What changed inside the window; empty if certainly no net, device or label did. An open or short that is
+        reported may be joined outside the window.
+    """
+    margin = round(GUARD_MARGIN_UM / golden.dbu)
+    window = box.enlarged(margin, margin)
+    changed = changed_layers(golden, layout, window, stack, layers)
+    if not changed:
+        return []
+    if not touch_devices(changed, stack) and LocalNets(golden, window, stack, changed) == LocalNets(
+        layout, window, stack, changed
+    ):
+        return []
+    sides = []
+    for source in (golden, layout):
+        clipped, labels = clipped_layout(source, stack, window)
+        extraction = Extraction(clipped.layout, clipped.top.name, stack, labels)
+        sides.append(_Side(extraction, clipped))
+    return _audit(*sides, [box.enlarged(1, 1)], [])

@@ -1,0 +1,135 @@
+"""Windows of a layout: its conductors there, and the guard that compares them after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import klayout.db as kdb
+
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.netlist import Label, flat_texts, pin_layers
+from edagym.verifiers.drc.stack import DERIVED, Stack, derive
+
+
+def conductors(layout: DRCLayout, stack: Stack, window: kdb.Box) -> dict[str, kdb.Region]:
+    """Return all conductors of a stack inside a window, merged, in the top cell's frame."""
+    nodes, _, _ = derive({name: _clip(layout, stack.gds[name], window) for name in stack.drawn}, stack)
+    return {name: region.merged() for name, region in nodes.items()}
+
+
+def _clip(layout: DRCLayout, gds: tuple[int, int], window: kdb.Box) -> kdb.Region:
+    index = layout.layer_index(*gds)
+    if index is None:
+        return kdb.Region()
+    return kdb.Region(layout.top.begin_shapes_rec_touching(index, window)) & kdb.Region(window)
+
+
+def changed_layers(
+    golden: DRCLayout, layout: DRCLayout, window: kdb.Box, stack: Stack, layers: Iterable[str] | None
+) -> set[str]:
+    """Return the drawn layers of a stack on which two layouts differ inside a window, of `layers` if given."""
+    candidates = stack.drawn if layers is None else [n for n in stack.drawn if n in set(layers)]
+    return {
+        n
+        for n in candidates
+        if not (_clip(golden, stack.gds[n], window) ^ _clip(layout, stack.gds[n], window)).is_empty()
+    }
+
+
+def touch_devices(changed: set[str], stack: Stack) -> bool:
+    """Return whether any of these layers takes part in forming transistors."""
+    return not changed.isdisjoint(stack.drawn[len(stack.conductors) :])
+
+
+class LocalNets:
+    """What changed conductors connect in a window: unchanged neighbours, ways out of the window and labels.
+
+    If that is equal before and after, so is everything else. Only the changed layers and those that they touch are
+    read, which takes about a millisecond.
+    """
+
+    def __init__(self, layout: DRCLayout, window: kdb.Box, stack: Stack, changed: set[str]) -> None:
+        self._parent: dict[Any, Any] = {}
+        neighbours = {n for pair in stack.joins for n in pair if not changed.isdisjoint(pair)}
+        near = _nodes(layout, stack, window, neighbours | changed)
+        pieces = {name: list(region.merged().each()) for name, region in near.items()}
+        for name in changed:
+            for i in range(len(pieces[name])):
+                self._find((name, i))
+            for x, y in _crossings(near[name], window):
+                self._join_at(name, pieces[name], kdb.Box(x, y, x, y), ("out", name, x, y))
+            if name in stack.labelled:
+                for index in pin_layers(layout.layout, stack, name):
+                    for text, x, y in flat_texts(layout.layout, layout.top.name, index, window):
+                        self._join_at(name, pieces[name], kdb.Box(x, y, x, y), ("label", text, name, x, y))
+                    info = layout.layout.get_info(index)
+                    for pin in _clip(layout, (info.layer, info.datatype), window).merged().each():
+                        self._join_at(name, pieces[name], pin, ("pin", name, str(pin)))
+        for a, b in stack.joins:
+            for name, other in ((a, b), (b, a)):
+                if name in changed and (other not in changed or name < other):
+                    for i, piece in enumerate(pieces[other]):
+                        key = (other, i) if other in changed else ("next", other, str(piece))
+                        self._join_at(name, pieces[name], piece, key)
+        groups: dict[Any, list[tuple[Any, ...]]] = {}
+        for key in self._parent:
+            group = groups.setdefault(self._find(key), [])
+            if len(key) > 2:
+                group.append(key)
+        self.groups = sorted(sorted(group) for group in groups.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalNets) and self.groups == other.groups
+
+    __hash__ = None  # type: ignore[assignment]  # compared once and dropped
+
+    def _find(self, key: Any) -> Any:
+        parent = self._parent.setdefault(key, key)
+        while parent != key:
+            key, parent = parent, self._parent[parent]
+        return key
+
+    def _join_at(self, name: str, pieces: list[kdb.Polygon], shape: kdb.Box | kdb.Polygon, key: Any) -> None:
+        """Join an anchor or piece with all pieces of a conductor that it touches."""
+        box = shape if isinstance(shape, kdb.Box) else shape.bbox()
+        for i, piece in enumerate(pieces):
+            if piece.bbox().touches(box) and piece.touches(shape):
+                self._parent[self._find(key)] = self._find((name, i))
+
+
+def _nodes(layout: DRCLayout, stack: Stack, window: kdb.Box, names: set[str]) -> dict[str, kdb.Region]:
+    """Return some conductors inside a window; derived ones are computed only if they are among them."""
+    if not names.isdisjoint(DERIVED):
+        return conductors(layout, stack, window)
+    return {name: _clip(layout, stack.gds[name], window) for name in names}
+
+
+def clipped_layout(layout: DRCLayout, stack: Stack, window: kdb.Box) -> tuple[DRCLayout, list[Label]]:
+    """Return a window as a flat layout, and labels for the conductors that leave it and for those inside."""
+    clip = kdb.Layout()
+    clip.dbu = layout.dbu
+    top = clip.create_cell("WINDOW")
+    drawn = {name: _clip(layout, stack.gds[name], window) for name in stack.drawn}
+    for name, region in drawn.items():
+        top.shapes(clip.layer(*stack.gds[name])).insert(region)
+    labels: list[Label] = []
+    for name in stack.labelled:
+        for index in pin_layers(layout.layout, stack, name):
+            info = layout.layout.get_info(index)
+            target = top.shapes(clip.layer(info.layer, info.datatype))
+            target.insert(_clip(layout, (info.layer, info.datatype), window))
+            texts = flat_texts(layout.layout, layout.top.name, index, window)
+            labels += [(text, name, x, y) for text, x, y in texts]
+    nodes, _, _ = derive(drawn, stack)
+    for name, region in nodes.items():
+        labels += [(f"leaves {name}", name, x, y) for x, y in _crossings(region, window)]
+    return DRCLayout(clip, layout.source), labels
+
+
+def _crossings(region: kdb.Region, window: kdb.Box) -> Iterable[tuple[int, int]]:
+    """Middle points of the stretches of a window's border that conductors cross."""
+    border = kdb.Edges(window)
+    for edge in (region.merged().edges() & border).merged().each():
+        middle = edge.bbox().center()
+        yield middle.x, middle.y
