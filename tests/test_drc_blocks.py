@@ -14,7 +14,7 @@ import pytest
 from edagym.errors import TaskError
 from edagym.task_assets.drc.blocks import Block, Instance, generate_block
 from edagym.task_assets.drc.cells import CELLS, Cell, cell_library
-from edagym.task_assets.drc.process import CPP, LABEL_DATATYPE, LAYERS, METALS, NM, VIAS, WIRES
+from edagym.task_assets.drc.process import ALL_METALS, CPP, LABEL_DATATYPE, LAYERS, METALS, NM, VIAS, WIRES
 from edagym.verifiers.drc import DRCLayout, full_check, load_table
 
 SIZES = [
@@ -23,7 +23,8 @@ SIZES = [
     (2, 24, "M4"),
     (3, 40, "M5"),
     (5, 40, "M6"),
-    (4, 90, "M7"),
+    (4, 60, "M7"),
+    (8, 40, "M9"),
 ]
 
 
@@ -167,7 +168,7 @@ def test_blocks_are_legal(seed: int, rows: int, width_cpp: int, top_metal: str) 
     assert counts(layout) == {}
     assert layout.top_cell().bbox().width() >= width_cpp * CPP * NM
     used = {METALS.index(wire.layer) for net in drawn.nets for wire in net.wires}
-    assert all(level <= METALS.index(top_metal) for level in used)
+    assert all(level <= ALL_METALS.index(top_metal) for level in used)
 
 
 @pytest.mark.slow
@@ -178,7 +179,7 @@ def test_many_blocks_are_legal(seed: int) -> None:
         rng,
         rows=int(rng.integers(1, 12)),
         width_cpp=int(rng.integers(12, 110)),
-        top_metal=str(rng.choice(METALS[1:])),
+        top_metal=str(rng.choice(ALL_METALS[1:])),
     )
     assert counts(drawn.layout()) == {}
 
@@ -192,7 +193,7 @@ def test_bytes_are_reproduced_and_differ_between_seeds() -> None:
     assert all(child.child_cells() == 0 for child in read.each_cell() if child.name != "block")
 
 
-@pytest.mark.parametrize(("rows", "width_cpp", "top_metal"), [(3, 40, "M5"), (4, 90, "M7")])
+@pytest.mark.parametrize(("rows", "width_cpp", "top_metal"), [(3, 40, "M5"), (4, 60, "M7")])
 def test_nets_join_exactly_their_pins(rows: int, width_cpp: int, top_metal: str) -> None:
     drawn = block(1, rows, width_cpp, top_metal)
     l2n = extract(drawn.layout())
@@ -236,9 +237,9 @@ def test_every_net_reaches_its_pins() -> None:
 
 
 def test_higher_metals_are_used_when_allowed() -> None:
-    used = Counter(wire.layer for net in block(1, 4, 90, "M7").nets for wire in net.wires)
+    used = Counter(wire.layer for net in block(1, 4, 60, "M7").nets for wire in net.wires)
     assert {"M2", "M3", "M4", "M5", "M6"} <= set(used)
-    assert block(1, 4, 90, "M7").unrouted <= 3
+    assert block(1, 4, 60, "M7").unrouted <= 3
 
 
 def test_number_of_nets_can_be_limited() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from edagym.errors import TaskError
 from edagym.task_assets.drc.cells import Cell, cell_library
 from edagym.task_assets.drc.process import (
+    ALL_METALS,
     CPP,
     DBU_UM,
     LABEL_DATATYPE,
@@ -61,8 +62,11 @@ RAIL_VIA_PITCH = 4 * CPP
 STRAP_PERIOD = 40 * CPP
 """Distance of two M5 straps of one supply, nm."""
 
-STRAP_WIDTH = {"M5": 72, "M6": 96, "M7": 96}
-"""Strap widths, nm: three times the minimum, as M*.W.3 forbids even multiples."""
+STRAP_WIDTH = {"M5": 72, "M6": 96, "M7": 96, "M8": 40, "M9": 40}
+"""Strap widths, nm: on M5 to M7 three times the minimum, as M*.W.3 forbids even multiples."""
+
+MIN_THICK = 1900
+"""Smallest block extent, nm, with straps on M8 and M9: shorter ones would have to be wider (M8.W.2 to M8.W.4)."""
 
 MAX_FANOUT = 3
 
@@ -211,7 +215,7 @@ def via_name(layer: str) -> str:
 
 def power_vias() -> dict[str, list[tuple[str, Box]]]:
     """Return the power via masters: layer and rectangle (nm, centred on the origin)."""
-    m5, m6, m7 = STRAP_WIDTH["M5"] // 2, STRAP_WIDTH["M6"] // 2, STRAP_WIDTH["M7"] // 2
+    m5, m6, m7, m8 = (STRAP_WIDTH[metal] // 2 for metal in ("M5", "M6", "M7", "M8"))
     stack: list[tuple[str, Box]] = []
     for layer in ("V2", "V3"):
         via = Via(layer, 0, 0)
@@ -223,6 +227,8 @@ def power_vias() -> dict[str, list[tuple[str, Box]]]:
         "PWR_M2M5": stack,
         "PWR_M5M6": [("V5", (-m5, -m6, m5, m6))],
         "PWR_M6M7": [("V6", (-m7, -m6, m7, m6))],
+        "PWR_M7M8": [("V7", (-m8, -m8, m8, m8))],
+        "PWR_M8M9": [("V8", (-m8, -m8, m8, m8))],
     }
 
 
@@ -244,7 +250,7 @@ def generate_block(
         rows: Rows of cells, 0.27 um each; 1 to 40.
         width_cpp: Width in gate pitches of 54 nm; 12 to 200.
         n_nets: Largest number of nets to route; None connects every input.
-        top_metal: Highest metal used, M2 to M7.
+        top_metal: Highest metal used, M2 to M9. M8 and M9 carry straps only, in blocks of at least 1.9 um.
 
     Returns:
         The block.
@@ -256,8 +262,8 @@ def generate_block(
         raise TaskError("a block has between one and forty rows", field="rows", value=rows, allowed="1..40")
     if not 12 <= width_cpp <= 200:
         raise TaskError("a block's width is out of range", field="width_cpp", value=width_cpp, allowed="12..200")
-    if top_metal not in METALS[1:]:
-        raise TaskError("no such routing layer", field="top_metal", value=top_metal, allowed=list(METALS[1:]))
+    if top_metal not in ALL_METALS[1:]:
+        raise TaskError("no such metal", field="top_metal", value=top_metal, allowed=list(ALL_METALS[1:]))
     if n_nets is not None and n_nets < 0:
         raise TaskError("a number of nets cannot be negative", field="n_nets", value=n_nets, allowed=">= 0")
     width, height = width_cpp * CPP, rows * ROW_HEIGHT
@@ -297,9 +303,9 @@ def _place(rng: np.random.Generator, rows: int, width_cpp: int) -> list[Instance
 
 
 def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]], list[PowerVia]]:
-    """Rails on M2, straps on M5 to M7 where these layers are used, and the vias between them."""
+    """Rails on M2, straps on M5 to M9 where these layers are used, and the vias between them."""
     height = rows * ROW_HEIGHT
-    top = METALS.index(top_metal)
+    top = ALL_METALS.index(top_metal)
     rails: list[tuple[str, Wire]] = []
     vias: list[PowerVia] = []
     half = WIRES["M2"].width // 2
@@ -307,7 +313,7 @@ def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]
         net, y = ("VSS" if line % 2 == 0 else "VDD"), line * ROW_HEIGHT
         rails.append((net, Wire("M2", (0, y - half, width, y + half))))
         vias += [PowerVia("PWR_M1M2", net, x, y) for x in range(CPP, width - CPP // 2, RAIL_VIA_PITCH)]
-    if top < METALS.index("M5"):
+    if top < ALL_METALS.index("M5"):
         return rails, vias
     columns: list[tuple[str, int]] = []
     for index, x in enumerate(range(STRAP_PERIOD // 4 + CPP // 2, width - 4 * CPP, STRAP_PERIOD // 2)):
@@ -319,7 +325,7 @@ def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]
             PowerVia("PWR_M2M5", net, x, y)
             for y in range(0 if net == "VSS" else ROW_HEIGHT, height + 1, 2 * ROW_HEIGHT)
         ]
-    if top < METALS.index("M6"):
+    if top < ALL_METALS.index("M6"):
         return rails, vias
     lines: list[tuple[str, int]] = []
     for index, y in enumerate(range(ROW_HEIGHT // 2, height, 3 * ROW_HEIGHT // 2)):
@@ -330,7 +336,7 @@ def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]
             lines.append((net, y))
             rails.append((net, Wire("M6", (0, y - w, width, y + w))))
             vias += [PowerVia("PWR_M5M6", net, x, y) for x in crossings]
-    if top < METALS.index("M7"):
+    if top < ALL_METALS.index("M7"):
         return rails, vias
     for index, x in enumerate(range(STRAP_PERIOD // 2 + CPP // 2, width - 4 * CPP, STRAP_PERIOD)):
         net = "VSS" if index % 2 == 0 else "VDD"
@@ -339,6 +345,20 @@ def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]
             w = STRAP_WIDTH["M7"] // 2
             rails.append((net, Wire("M7", (x - w, 0, x + w, height))))
             vias += [PowerVia("PWR_M6M7", net, x, y) for y in crossings]
+    if top < ALL_METALS.index("M8") or min(width, height) < MIN_THICK:
+        return rails, vias
+    w = STRAP_WIDTH["M8"] // 2
+    columns = [(net, (wire.box[0] + wire.box[2]) // 2) for net, wire in rails if wire.layer == "M7"]
+    for net, x in columns:
+        # M8 runs along M7: V7.M8.AUX.2 wants the vertical edges of V7 and M8 to coincide.
+        rails.append((net, Wire("M8", (x - w, 0, x + w, height))))
+        vias += [PowerVia("PWR_M7M8", net, x, y) for owner, y in lines if owner == net]
+    if top < ALL_METALS.index("M9"):
+        return rails, vias
+    for index, y in enumerate(range(STRAP_PERIOD // 4, height - CPP, STRAP_PERIOD // 2)):
+        net = "VSS" if index % 2 == 0 else "VDD"
+        rails.append((net, Wire("M9", (0, y - w, width, y + w))))
+        vias += [PowerVia("PWR_M8M9", net, x, y) for owner, x in columns if owner == net]
     return rails, vias
 
 
@@ -425,7 +445,7 @@ def _distance_scale(rng: np.random.Generator, width: int, height: int) -> float:
 def _trunks(rng: np.random.Generator, terminals: Sequence[Terminal], top_metal: str) -> list[str]:
     """Layers to try for the common wire: higher ones first for long nets."""
     length = _length(terminals)
-    top = METALS.index(top_metal)
+    top = min(ALL_METALS.index(top_metal), METALS.index("M7"))
     level = 1 if length < 400 else 2 if length < 900 else 3 if length < 1800 else 4
     level = min(top, level + int(rng.integers(0, 3)))
     order = [*range(level, top + 1), *range(level - 1, 0, -1)]

@@ -156,7 +156,10 @@ VIAS: dict[str, ViaLayer] = {
 V1.M2.EN.2 shrinks the 5 nm collar by half its width before it looks for it."""
 
 METALS = ("M1", "M2", "M3", "M4", "M5", "M6", "M7")
-"""Metals that blocks are drawn with, lowest first."""
+"""Metals that carry signals, lowest first."""
+
+ALL_METALS = (*METALS, "M8", "M9")
+"""All metals, lowest first."""
 
 Box = tuple[int, int, int, int]
 """Left, bottom, right, top."""
