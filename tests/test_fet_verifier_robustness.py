@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -27,6 +28,7 @@ ring = st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=12).map(
 
 
 def assert_sound(verdict: Verdict) -> None:
+    json.dumps(verdict.to_dict(), allow_nan=False)
     assert verdict.paper_success == all(c.passed for c in verdict.checks if not c.strict)
     for c in verdict.checks:
         assert c.message
