@@ -1,0 +1,78 @@
+"""The shipped DRC suite: task ids and tasks.
+
+Folders ``suite/essential/L1/q3`` in the form of `DRCTask`, written by `edagym generate drc-suite`. Where no suite has
+been built, it has no ids.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from edagym.errors import TaskError
+from edagym.task_assets.drc.task import DRCTask
+
+SIZES = {
+    "Essential-L1": 20,
+    "Essential-L2": 10,
+    "Essential-L3": 10,
+    "Reasoning-L1": 13,
+    "Reasoning-L2": 10,
+    "Reasoning-L3": 7,
+}
+"""Tasks per group (PostEDA-Bench, Table 2)."""
+SUITES = (*(f"DRC-{group}" for group in SIZES), "DRC-Essential", "DRC-Reasoning", "DRC-All")
+_ID = re.compile(r"(Essential|Reasoning)-(L[123])/(q\d+)")
+
+
+def task_folder(task_id: str) -> str:
+    """Return the folder of a task relative to the suite's: ``Essential-L1/q3`` lies in ``essential/L1/q3``.
+
+    Raises:
+        TaskError: If it is no id of this suite.
+    """
+    match = _ID.fullmatch(task_id)
+    if match is None:
+        raise TaskError("not a task id", field="task", value=task_id, allowed="e.g. Essential-L1/q3")
+    return f"{match[1].lower()}/{match[2]}/{match[3]}"
+
+
+@cache
+def task_ids(suite: str = "DRC-All") -> tuple[str, ...]:
+    """Return the shipped task ids of a suite, in level and task order.
+
+    Args:
+        suite: One of `SUITES`.
+
+    Raises:
+        TaskError: If the suite is unknown.
+    """
+    if suite not in SUITES:
+        raise TaskError("unknown suite", field="suite", value=suite, allowed=SUITES)
+    wanted = suite.removeprefix("DRC-")
+    groups = [g for g in SIZES if wanted == "All" or g == wanted or g.startswith(f"{wanted}-")]
+    ids = [f"{group}/q{n}" for group in groups for n in range(1, SIZES[group] + 1)]
+    return tuple(i for i in ids if _path(i).joinpath("task.json").is_file())
+
+
+@cache
+def load_task(task_id: str) -> DRCTask:
+    """Return a task of the suite, read once per process.
+
+    Args:
+        task_id: For example ``"Essential-L1/q3"``.
+
+    Raises:
+        TaskError: If there is no such task (the message names close matches), or its files are malformed.
+    """
+    if task_id not in task_ids():
+        close = difflib.get_close_matches(str(task_id), task_ids(), n=5, cutoff=0.5)
+        raise TaskError("unknown task", field="task", value=task_id, allowed=close or "ids as listed by `edagym list`")
+    return DRCTask.load(_path(task_id))
+
+
+def _path(task_id: str) -> Traversable:
+    return resources.files("edagym.task_assets.drc").joinpath("suite", task_folder(task_id))
