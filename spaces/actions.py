@@ -167,7 +167,7 @@ class EditSpace(Dict):
         """Parse `to_json`; raises `EditError`."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as e:
+        except (ValueError, RecursionError) as e:
             raise EditError(f"not JSON ({e})", field="text", value=text) from e
         return self.from_edit(action_from_json(data), layers)
 

@@ -141,7 +141,7 @@ class ContourSpace(Dict):
                 for r in rows
             ]
             return self.from_regions(regions, layers, [r["demand"] for r in rows])
-        except (KeyError, TypeError, ValueError, OverflowError) as e:
+        except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as e:
             raise TaskError(f"contours: malformed JSON ({type(e).__name__}: {e})") from e
 
     def to_text(self, sample: Mapping[str, Any], layers: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ class LayoutSpace(Dict):
         """Parse `to_json`; raises `EditError`."""
         try:
             shapes = {name: [ring_to_dbu(ring) for ring in rings] for name, rings in json.loads(text).items()}
-        except (TypeError, ValueError, AttributeError, OverflowError) as e:
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
             raise EditError(f"layout: malformed JSON ({type(e).__name__}: {e})") from e
         return self.from_shapes(shapes, layers)
 

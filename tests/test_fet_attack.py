@@ -9,7 +9,9 @@ from fet_cases import box
 from fet_drawings import GATE, LEFT, RIGHT, Drawing, bar
 
 from edagym.envs.fet.env import FETEnv
-from edagym.errors import TaskError
+from edagym.errors import EditError, TaskError
+from edagym.spaces import EditSpace
+from edagym.task_assets.fet import FETTask
 from edagym.verifiers.fet.layout import FETLayout
 from edagym.verifiers.fet.verifier import verify
 
@@ -94,3 +96,33 @@ def test_nested_arrays_in_a_file_are_refused_not_expanded() -> None:
     options.format = "GDS2"
     with pytest.raises(TaskError, match="too many vertices"):
         FETLayout.from_gds_bytes(bytes(file.write_bytes(options)), task.layers)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"op":' * 100_000, "[1" + "0" * 5000 + "]"], ids=["[[[", "{{{", "digits"]
+)
+def test_text_that_breaks_the_json_parser_is_refused(text: str) -> None:
+    with pytest.raises(EditError):
+        EditSpace().from_json(text, ("contacts",))
+    with pytest.raises(TaskError):
+        FETTask.from_json(text)
+
+
+@pytest.mark.parametrize("number", [None, "1", 1.5, -1, 70_000, 10**30, float("inf")])
+def test_layer_numbers_that_gdsii_cannot_hold_are_bad_tasks(number: object) -> None:
+    data = bar().build()[0].to_dict()
+    for key in ("gds_layer", "datatype"):
+        layers = [dict(spec) for spec in data["agent_visible"]["environment"]["layers"]]
+        layers[1][key] = number
+        environment = {**data["agent_visible"]["environment"], "layers": layers}
+        with pytest.raises(TaskError, match="number"):
+            FETTask.from_dict({**data, "agent_visible": {**data["agent_visible"], "environment": environment}})
+
+
+@pytest.mark.parametrize("count", ["x", 1.5, float("inf"), 0, -2])
+def test_demands_that_are_no_counts_are_bad_tasks(count: object) -> None:
+    data = bar().build()[0].to_dict()
+    rules = [dict(rule) for rule in data["verification_only"]["structural"]]
+    next(rule for rule in rules if rule["kind"] == "transistor_count")["min_count"] = count
+    with pytest.raises(TaskError, match="min_count"):
+        FETTask.from_dict({**data, "verification_only": {"structural": rules}})

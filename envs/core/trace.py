@@ -45,7 +45,7 @@ def load_trace(path: str | Path) -> dict[str, Any]:
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise TaskError(f"cannot read trace {path}: {e}") from e
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION or "steps" not in data:
         raise TaskError(f"{path} is not a trace", field="schema_version", allowed=SCHEMA_VERSION)

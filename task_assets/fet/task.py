@@ -17,6 +17,7 @@ from edagym.task_assets.fet.circuits import CircuitSpec, Stack, stacks
 
 DBU_UM = 0.001
 SCHEMA_VERSION = 1
+MAX_GDS_NUMBER = 32_767  # GDSII: signed 16 bits
 
 ARCHITECTURES = ("top_gated", "local_back_gated", "global_back_gated", "dual_gated", "edge_contacted")
 ROLES = ("channel material", "contact", "gate electrode", "via", "pad cover", "dielectric")
@@ -318,7 +319,7 @@ class FETTask:
         """Parse a task file's text; raises `TaskError`."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as e:
+        except (ValueError, RecursionError) as e:
             raise TaskError(f"{source}: not JSON ({e})") from e
         if not isinstance(data, dict):
             raise TaskError(f"{source}: a task file holds one JSON object", value=type(data).__name__)
@@ -404,6 +405,9 @@ def _validate(task: FETTask) -> None:
     if len(set(names)) != len(names):
         fail("layer names repeat", "layers", names)
     numbers = [(spec.gds_layer, spec.datatype) for spec in task.layers]
+    for spec, pair in zip(task.layers, numbers):
+        if not all(isinstance(n, int) and 0 <= n <= MAX_GDS_NUMBER for n in pair):
+            fail("bad layer or datatype number", f"layers.{spec.name}", pair, f"whole numbers in 0..{MAX_GDS_NUMBER}")
     if len(set(numbers)) != len(numbers):
         fail("layer/datatype pairs repeat", "layers", numbers)
     for spec in task.layers:
@@ -445,7 +449,8 @@ def _validate(task: FETTask) -> None:
                 fail(f"unknown region of {rule.kind}", f"{fld}.region", rule.region, region_names)
             if rule.kind.startswith("min_") and not (rule.min_um is not None and 0 < rule.min_um < 100):
                 fail(f"limit of {rule.kind}", f"{fld}.min_um", rule.min_um, "0 < um < 100")
-            if rule.kind == "transistor_count" and not (rule.min_count and rule.region):
+            counted = isinstance(rule.min_count, int) and rule.min_count >= 1
+            if rule.kind == "transistor_count" and not (counted and rule.region):
                 fail("transistor_count needs region and min_count >= 1", fld, rule)
             if rule.kind == "must_touch_boundary" and not rule.region:
                 fail("must_touch_boundary needs a region", fld, rule)
