@@ -108,7 +108,9 @@ WORKING: dict[str, Callable[[], Drawing]] = {
     "slanted gate": lambda: bar().with_shapes(gate=[rotate(box(9, -3, 11, 9), 20, (10, 3))]),
     "gate with a branch into the drain": lambda: bar().adding(gate=[box(10.5, 2, 12.5, 4)]),
     "gate in two abutting halves": lambda: bar().with_shapes(gate=[box(9, -1, 10, 7), box(10, -1, 11, 7)]),
-    "gate slit by 10 nm": lambda: bar().with_shapes(gate=[box(8.5, -1, 10, 7), box(10.01, -1, 11.5, 7)]),
+    "gate in two halves with a seam of 1 nm": lambda: bar().with_shapes(
+        gate=[box(8.5, -1, 10, 7), box(10.001, -1, 11.5, 7)]
+    ),
     "contact in two overlapping halves": lambda: bar().adding(contacts=[box(4, 1, 8, 5)]),
     "contact reaches over the flake's edge": lambda: bar().with_shapes(contacts=[box(-2, -2, 7, 8), RIGHT]),
     "two contacts on one side": lambda: bar().with_shapes(contacts=[box(1, 1, 3, 5), box(5, 1, 7, 5), RIGHT]),

@@ -39,6 +39,9 @@ from edagym.verifiers.fet.transistors import close_slits
 # Booleans snap to the 1 nm grid: overlaps and gaps thinner than this are rounding, not geometry. Limits below are
 # relaxed by it, so that shapes exactly at a limit pass in every orientation.
 SNAP = 2
+# Gaps in a gate under this are seams between abutting shapes. The paper's contract closes wider ones, through which
+# current would pass under no gate.
+HAIRLINE = 2 * SNAP
 # Least length by which a gate must pass the edge of the flake: of the order of the overlay error of lithography on
 # such flakes. The paper states none.
 OVERHANG = 100
@@ -171,7 +174,7 @@ def extract(task: FETTask, layout: FETLayout) -> Extraction:
     """
     contacts, vias = (Shapes.of(role_region(task, layout, role)) for role in ("contact", "via"))
     pads = Shapes.of(role_region(task, layout, "pad cover").sized(SOLID // 2).merged())
-    gates = [Shapes.of(close_slits(layout.region(spec.name))) for spec in task.layers_of("gate electrode")]
+    gates = [Shapes.of(close_slits(layout.region(spec.name), HAIRLINE)) for spec in task.layers_of("gate electrode")]
     first_via = len(contacts.polygons)
     first_pad = first_via + len(vias.polygons)
     nets = Nets(first_pad + len(pads.polygons))

@@ -217,11 +217,11 @@ class ContactShapes:
         return result
 
 
-def close_slits(gates: kdb.Region) -> kdb.Region:
-    """Return `gates` with slits and gaps under `SLIT` closed; the same object when there are none."""
-    if gates.space_check(SLIT, False, kdb.Metrics.Euclidian, 90, None, None, False).is_empty():
+def close_slits(gates: kdb.Region, slit: int = SLIT) -> kdb.Region:
+    """Return `gates` with slits and gaps under `slit` (dbu) closed; the same object when there are none."""
+    if gates.space_check(slit, False, kdb.Metrics.Euclidian, 90, None, None, False).is_empty():
         return gates
-    half = SLIT // 2
+    half = slit // 2
     return (gates | gates.sized(half, 2).merged().sized(-half, 2)).merged()
 
 
