@@ -27,8 +27,7 @@ from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
 from edagym.verifiers.drc.stack import DERIVED, Stack
-from edagym.verifiers.drc.window import LocalNets, changed_layers, clipped_layout, conductors, touch_devices
-from edagym.verifiers.verdict import BBox
+from edagym.verifiers.drc.window import LocalNets, box_um, changed_layers, clipped_layout, conductors, touch_devices
 
 MAX_WINDOWS = 16
 """Of the instances of an edited master, geometry is followed in so many; netlists always cover all."""
@@ -214,11 +213,6 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
 
 def _kdb_area(box: kdb.Box) -> int:
     return int(box.area())
-
-
-def box_um(box: kdb.Box, dbu: float) -> BBox:
-    """Return a box in um."""
-    return (box.left * dbu, box.bottom * dbu, box.right * dbu, box.top * dbu)
 
 
 def _inner_point(polygon: kdb.Polygon) -> tuple[int, int]:

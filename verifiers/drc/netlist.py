@@ -122,7 +122,8 @@ class Extraction:
 
     def _extract(self, top: kdb.Cell) -> None:
         layout, stack = self._layout, self.stack
-        tokens = {name: layout.insert_layer(kdb.LayerInfo(f"tokens of {name}")) for name in stack.nodes}
+        used = {conductor for _, conductor, _, _ in self.labels}
+        tokens = {name: layout.insert_layer(kdb.LayerInfo(f"tokens of {name}")) for name in stack.nodes if name in used}
         for i, (_, conductor, x, y) in enumerate(self.labels):
             top.shapes(tokens[conductor]).insert(kdb.Text(str(i), x, y))
         engine = kdb.LayoutToNetlist(kdb.RecursiveShapeIterator(layout, top, []))
@@ -133,10 +134,11 @@ class Extraction:
                 if not channel.is_empty():
                     extractor = kdb.DeviceExtractorMOS3Transistor(name)
                     engine.extract_devices(extractor, {"SD": nodes[diffusion], "G": channel, "P": nodes[POLY]})
+        marks = {n: engine.make_text_layer(i, f"tokens of {n}") for n, i in tokens.items()}
         for name, region in nodes.items():
             engine.connect(region)
-            if not top.shapes(tokens[name]).is_empty():
-                engine.connect(region, engine.make_text_layer(tokens[name], f"tokens of {name}"))
+            if name in marks:
+                engine.connect(region, marks[name])
         for a, b in stack.joins:
             engine.connect(nodes[a], nodes[b])
         for name in stack.labelled:
@@ -144,6 +146,9 @@ class Extraction:
                 pins = engine.make_polygon_layer(index, f"pins {index} of {name}")
                 engine.connect(pins)
                 engine.connect(pins, nodes[name])
+                # Labels of ports often lie on the pin shape only, beyond the wire's end.
+                if name in marks:
+                    engine.connect(pins, marks[name])
         engine.extract_netlist()
         self._engine, self._nodes = engine, nodes
 

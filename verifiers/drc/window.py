@@ -10,6 +10,12 @@ import klayout.db as kdb
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Label, flat_texts, pin_layers
 from edagym.verifiers.drc.stack import DERIVED, Stack, derive
+from edagym.verifiers.verdict import BBox
+
+
+def box_um(box: kdb.Box, dbu: float) -> BBox:
+    """Return a box in um."""
+    return (box.left * dbu, box.bottom * dbu, box.right * dbu, box.top * dbu)
 
 
 def conductors(layout: DRCLayout, stack: Stack, window: kdb.Box) -> dict[str, kdb.Region]:

@@ -1,0 +1,308 @@
+"""Strict guards on a repair: what has to be left as it was, and how much may be taken away or redrawn.
+
+Rules alone invite cheating: a layout without shapes has no violations. So a repair must keep cells, labels, fixed
+layers and die; keep `Limits.min_area_kept` of every piece that it thins out, counting what is redrawn near by, so that
+a moved shape is kept and a deleted one is not, even a lone rectangle that no netlist sees; redraw no more than
+`Limits.max_edited_area`; and keep the circuit (`edagym.verifiers.drc.connectivity`).
+
+Areas are of merged geometry in the top cell's frame: removing an exact duplicate is free. A master counts once, however
+many instances it has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import klayout.db as kdb
+
+from edagym.errors import TaskError
+from edagym.task_assets.drc.task import Limits
+from edagym.verifiers.drc.connectivity import Reference
+from edagym.verifiers.drc.diff import LayoutChanges, Site, compare_layouts
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.markers import Box
+from edagym.verifiers.drc.pairing import Finding, FindingKind
+from edagym.verifiers.drc.rules import RuleTable
+from edagym.verifiers.drc.window import box_um
+from edagym.verifiers.verdict import BBox, CheckResult
+
+MOVE_REACH_UM = 0.5
+"""A shape redrawn within this distance, um, of where it was counts as kept."""
+DIE_MARGIN_UM = 2.0
+"""Room around a layout that has no outline, um."""
+OUTLINE_LAYER = 235
+"""GDSII layer number of a placed design's outline in OpenROAD and Innovus layouts for ASAP7."""
+MAX_ADDED_SHAPES = 1000
+"""Shapes that a repair may add, over all cells; far above what any action budget can draw."""
+MAX_SITES = 16
+"""Of the instances of an edited master, areas are measured in so many."""
+WINDOW_UM = 0.25
+"""Room around a violation that `derive_limits` lets a repair redraw, um."""
+
+_SKIPPED = "not checked: too many shapes were added"
+_NETS: tuple[tuple[str, frozenset[FindingKind]], ...] = (
+    ("strict_opens", frozenset({"open"})),
+    ("strict_shorts", frozenset({"short"})),
+    ("strict_devices", frozenset({"device_lost", "device_added", "device_changed", "device_resized"})),
+    ("strict_net_labels", frozenset({"label_lost", "label_added"})),
+)
+
+
+def die_box(layout: DRCLayout) -> kdb.Box:
+    """Return the box in which shapes may lie, database units: outline and contents, or contents and a margin."""
+    contents = layout.top.bbox()
+    outline = kdb.Box()
+    for index in layout.layout.layer_indexes():
+        if layout.layout.get_info(index).layer == OUTLINE_LAYER:
+            outline += layout.top.bbox(index)
+    if not outline.empty():
+        return contents + outline
+    margin = round(DIE_MARGIN_UM / layout.dbu)
+    return contents.enlarged(margin, margin)
+
+
+def derive_limits(boxes: Iterable[Box], dbu: float) -> Limits:
+    """Return the limits of a task that states none: the default share kept, and one layer redrawn around violations.
+
+    Args:
+        boxes: Bounding boxes of the reported items, database units.
+        dbu: Database unit, um.
+    """
+    margin = round(WINDOW_UM / dbu)
+    windows = kdb.Region()
+    for box in boxes:
+        windows.insert(kdb.Box(*box).enlarged(margin, margin))
+    return Limits(max_edited_area=windows.area() * dbu * dbu)
+
+
+def strict_checks(
+    initial: DRCLayout,
+    layout: DRCLayout,
+    table: RuleTable,
+    limits: Limits,
+    golden: Reference,
+    *,
+    changes: LayoutChanges | None = None,
+) -> list[CheckResult]:
+    """Run all strict guards.
+
+    Args:
+        initial: The task's layout with its violations.
+        layout: The repaired layout; not changed.
+        table: The rules; their layers are the ones that may be edited.
+        limits: Bounds of the repair.
+        golden: The circuit that has to be kept.
+        changes: Differences of `layout` from `initial`, if they are at hand.
+
+    Returns:
+        One result per guard, all with `strict=True`, always the same ids in the same order; but if database unit or
+        top cell differ, nothing can be compared and only that result is returned.
+
+    Raises:
+        ToolError: If the extraction engine fails.
+    """
+    same, message = _comparable(initial, layout)
+    if not same:
+        return [_result("strict_frame", False, message)]
+    results = [_result("strict_frame", True, message)]
+    added = _raw_shapes(layout) - _raw_shapes(initial)
+    too_many = added > MAX_ADDED_SHAPES
+    results.append(
+        CheckResult(
+            "strict_shape_count",
+            "strict_shape_count",
+            not too_many,
+            float(MAX_ADDED_SHAPES),
+            float(added),
+            "count",
+            None,
+            f"at most {MAX_ADDED_SHAPES} shapes may be added, found {added}",
+            strict=True,
+        )
+    )
+    if too_many:
+        names = ("strict_cells", "strict_labels", "strict_fixed_layers", "strict_die", "strict_area_kept")
+        skipped = (*names, "strict_edited_area", *(name for name, _ in _NETS))
+        return results + [_result(name, True, _SKIPPED) for name in skipped]
+    if changes is None:
+        changes = compare_layouts(initial.layout, layout.layout)
+    results += [
+        _cells(changes),
+        _labels(changes),
+        _fixed_layers(changes, table, initial.dbu),
+        _die(initial, layout),
+        *_areas(initial, layout, table, limits, changes),
+        *_nets(golden, layout),
+    ]
+    return results
+
+
+def _result(id_: str, passed: bool, message: str, where: BBox | None = None) -> CheckResult:
+    return CheckResult(id_, id_, passed, where=where, message=message, strict=True)
+
+
+def _comparable(initial: DRCLayout, layout: DRCLayout) -> tuple[bool, str]:
+    if abs(layout.dbu - initial.dbu) > 1e-9 * initial.dbu:
+        return False, f"expected the database unit {initial.dbu:g} um, found {layout.dbu:g} um"
+    if layout.top.name != initial.top.name:
+        return False, f"expected the top cell {initial.top.name}, found {layout.top.name}"
+    return True, "database unit and top cell are as given"
+
+
+def _raw_shapes(layout: DRCLayout) -> int:
+    indices = list(layout.layout.layer_indexes())
+    return sum(cell.shapes(i).size() for cell in layout.layout.each_cell() for i in indices)
+
+
+# -- what has to stay as it is -------------------------------------------------------------------------------------
+
+
+def _cells(changes: LayoutChanges) -> CheckResult:
+    """Cells and instances: displaced ones are kept, turned, lost and added ones are not."""
+    faults = [f"cell {name} was removed" for name in changes.cells_lost]
+    faults += [f"cell {name} was added" for name in changes.cells_added]
+    moved_from, moved_to = (Counter(side) for side in zip(*changes.moves)) if changes.moves else (Counter(), Counter())
+    lost = list((Counter(changes.instances_lost) - moved_from).elements())
+    added = list((Counter(changes.instances_added) - moved_to).elements())
+    for inst in lost:
+        turned = any((o.parent, o.child) == (inst.parent, inst.child) for o in added)
+        what = "turned or resized" if turned else "removed"
+        faults.append(f"an instance of {inst.child} in {inst.parent} was {what}")
+    if not lost:
+        faults += [f"an instance of {inst.child} was added to {inst.parent}" for inst in added]
+    return _result("strict_cells", not faults, _first(faults, "all cells and instances are kept"))
+
+
+def _labels(changes: LayoutChanges) -> CheckResult:
+    faults = []
+    for cell, layer, text, added in changes.texts:
+        verb = "was added to" if added else "is missing from"
+        faults.append(f"label {text} {verb} layer {layer[0]}/{layer[1]} of cell {cell}")
+    return _result("strict_labels", not faults, _first(faults, "all labels are kept"))
+
+
+def _fixed_layers(changes: LayoutChanges, table: RuleTable, dbu: float) -> CheckResult:
+    editable = {(d.layer, d.datatype) for d in table.layers.values()}
+    faults, where = [], None
+    for key in sorted(changes.removed.keys() | changes.added.keys()):
+        cell, layer = key
+        if layer in editable:
+            continue
+        difference = changes.removed.get(key, kdb.Region()) ^ changes.added.get(key, kdb.Region())
+        if not difference.is_empty():
+            faults.append(f"fixed layer {layer[0]}/{layer[1]} of cell {cell} was changed")
+            where = where or box_um(difference.bbox(), dbu)
+    return _result("strict_fixed_layers", not faults, _first(faults, "pins and other fixed layers are as given"), where)
+
+
+def _die(initial: DRCLayout, layout: DRCLayout) -> CheckResult:
+    die, found = die_box(initial), layout.top.bbox()
+    inside = found.empty() or found.inside(die)
+    text = "all shapes lie inside the die" if inside else f"shapes reach outside the die {die}, to {found}"
+    return _result("strict_die", inside, text, None if inside else box_um(found, initial.dbu))
+
+
+def _first(faults: Sequence[str], otherwise: str) -> str:
+    if not faults:
+        return otherwise
+    return faults[0] + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
+
+
+# -- how much may change -------------------------------------------------------------------------------------------
+
+
+def _areas(
+    initial: DRCLayout, layout: DRCLayout, table: RuleTable, limits: Limits, changes: LayoutChanges
+) -> list[CheckResult]:
+    sites = changes.sites(initial.layout, layout.layout)
+    unit = initial.dbu * initial.dbu
+    worst: tuple[float, str, float, BBox] | None = None
+    edited = 0.0
+    for site in sites:
+        layers = _layers_at(site, changes, table)
+        boxes = site.in_top(initial.layout, initial.top, MAX_SITES) or site.in_top(layout.layout, layout.top, MAX_SITES)
+        for k, box in enumerate(boxes):
+            for name in layers:
+                before, after = (_flat(source, table, name, box) for source in (initial, layout))
+                if k == 0:
+                    edited += (before ^ after).area() * unit
+                lost = before - after
+                if lost.is_empty():
+                    continue
+                share = _share_kept(initial, layout, table, name, lost)
+                margin = share - limits.kept(name)
+                if worst is None or margin < worst[0]:
+                    worst = (margin, name, share, box_um(lost.bbox(), initial.dbu))
+    kept = worst is None or worst[0] >= -1e-9
+    text = "no layer lost area" if worst is None else f"{worst[2]:.1%} of a piece of {worst[1]} is left"
+    required = None if worst is None else limits.kept(worst[1])
+    text += "" if required is None else f", at least {required:.0%} has to be"
+    measured = None if worst is None else worst[2]
+    where = None if kept or worst is None else worst[3]
+    area_kept = CheckResult(
+        "strict_area_kept", "strict_area_kept", kept, required, measured, "", where, text, strict=True
+    )
+    limit = limits.max_edited_area
+    within = limit is None or edited <= limit + 1e-9
+    text = f"{edited:.5g} um2 were redrawn" + ("" if limit is None else f", at most {limit:.5g} um2 may be")
+    edited_area = CheckResult(
+        "strict_edited_area", "strict_edited_area", within, limit, edited, "um2", None, text, strict=True
+    )
+    return [area_kept, edited_area]
+
+
+def _layers_at(site: Site, changes: LayoutChanges, table: RuleTable) -> list[str]:
+    """Editable layers that may differ at a site: where an instance of its cell was moved, all."""
+    moved = (*changes.instances_lost, *changes.instances_added)
+    if any(inst.parent == site.cell for inst in moved):
+        return list(table.layers)
+    keys = changes.removed.keys() | changes.added.keys()
+    return [name for name, d in table.layers.items() if (site.cell, (d.layer, d.datatype)) in keys]
+
+
+def _flat(layout: DRCLayout, table: RuleTable, name: str, box: kdb.Box) -> kdb.Region:
+    """A layer inside a box, flat and merged."""
+    return (_touching(layout, table, name, box) & kdb.Region(box)).merged()
+
+
+def _touching(layout: DRCLayout, table: RuleTable, name: str, box: kdb.Box) -> kdb.Region:
+    entry = table.layers[name]
+    index = layout.layer_index(entry.layer, entry.datatype)
+    return kdb.Region() if index is None else kdb.Region(layout.top.begin_shapes_rec_touching(index, box))
+
+
+def _share_kept(initial: DRCLayout, layout: DRCLayout, table: RuleTable, name: str, lost: kdb.Region) -> float:
+    """Return what is left of the pieces that lost area, as a share of their area; gains near by make up for losses."""
+    share = 1.0
+    reach = round(MOVE_REACH_UM / initial.dbu)
+    pieces = _touching(initial, table, name, lost.bbox()).merged().interacting(lost)
+    # Pieces whose surroundings overlap share one account, or one shape's growth would pay for several losses.
+    for area in pieces.extents(reach).merged().each():
+        around = kdb.Region(area)
+        group = pieces.interacting(around)
+        before, after = (
+            (_touching(source, table, name, area.bbox()) & around).merged().area() for source in (initial, layout)
+        )
+        size = group.area()
+        share = min(share, (size + after - before) / size if size else 1.0)
+    return max(0.0, share)
+
+
+# -- the circuit ---------------------------------------------------------------------------------------------------
+
+
+def _nets(golden: Reference, layout: DRCLayout) -> list[CheckResult]:
+    audit: Callable[[DRCLayout], list[Finding]] = golden.audit
+    try:
+        findings = audit(layout)
+    except TaskError as e:  # the golden layout belongs to another technology or design: the task is at fault
+        raise TaskError(f"golden layout: {e}") from e
+    results = []
+    for name, kinds in _NETS:
+        found = [f for f in findings if f.kind in kinds]
+        passed = not found
+        message = _first([f.message for f in found], "as in the original")
+        where = next((f.where for f in found if f.where), None)
+        results.append(CheckResult(name, name, passed, 0.0, float(len(found)), "count", where, message, strict=True))
+    return results
