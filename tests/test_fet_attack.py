@@ -126,3 +126,11 @@ def test_demands_that_are_no_counts_are_bad_tasks(count: object) -> None:
     next(rule for rule in rules if rule["kind"] == "transistor_count")["min_count"] = count
     with pytest.raises(TaskError, match="min_count"):
         FETTask.from_dict({**data, "verification_only": {"structural": rules}})
+
+
+@pytest.mark.parametrize("degrees", [51.37, 55.37, 57.37, 141.37, 145.37, 147.37])
+def test_flush_shapes_that_overlap_have_no_sharp_corner_at_the_rounded_jog(degrees: float) -> None:
+    drawing = bar().with_shapes(gate=[box(9, -1, 11, 4), box(9, 2, 11, 7)])
+    for mirrored in (False, True):
+        task, layout = drawing.posed(degrees, mirrored).build()
+        assert verify(layout, task).strict_success

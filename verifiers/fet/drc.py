@@ -37,6 +37,9 @@ _ENOUGH = 200
 # Edge pairs hidden from each other after which an outline counts as violating: no drawing of devices comes near it.
 _TOO_MANY = 5000
 
+# Edges shorter than this (dbu) are jogs where flush shapes were rounded to the grid: they have no angle of their own.
+_JOG = 2.0
+
 # Points on a layer above which edge checks start with smaller distances.
 _MANY_POINTS = 1000
 
@@ -222,8 +225,10 @@ def _lines_between(a: kdb.Edge, b: kdb.Edge) -> list[shapely.LineString]:
 
 
 def _square_corner(a: kdb.Edge, b: kdb.Edge) -> bool:
-    """Whether two edges may be at a right angle but for the snapping of their ends to the grid."""
+    """Whether two edges may be at a right angle or in line but for the snapping of their ends to the grid."""
     lengths = math.hypot(a.dx(), a.dy()), math.hypot(b.dx(), b.dy())
+    if min(lengths) < _JOG and {a.p1, a.p2} & {b.p1, b.p2}:
+        return True
     cosine = -(a.dx() * b.dx() + a.dy() * b.dy()) / (lengths[0] * lengths[1])
     angle = math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
     snapping = sum(math.degrees(math.atan(math.sqrt(2) / length)) for length in lengths)
