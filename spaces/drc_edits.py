@@ -209,7 +209,12 @@ def drc_edit_to_json(edit: DRCEdit) -> dict[str, Any]:
     if edit.shape.index is not None:
         shape["index"] = edit.shape.index
     change = edit.change
-    out = {"op": "change_shape", "layer": edit.layer, "shape": shape, "change": _CHANGE_NAMES[type(change)]}
+    out: dict[str, Any] = {
+        "op": "change_shape",
+        "layer": edit.layer,
+        "shape": shape,
+        "change": _CHANGE_NAMES[type(change)],
+    }
     if isinstance(change, Move):
         out["by"] = [change.dx, change.dy]
     elif isinstance(change, MoveEdge):

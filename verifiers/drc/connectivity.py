@@ -27,7 +27,16 @@ from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
 from edagym.verifiers.drc.stack import DERIVED, Stack
-from edagym.verifiers.drc.window import LocalNets, box_um, changed_layers, clipped_layout, conductors, touch_devices
+from edagym.verifiers.drc.window import (
+    LocalNets,
+    box_um,
+    changed_layers,
+    channels,
+    clip,
+    clipped_layout,
+    conductors,
+    touch_devices,
+)
 
 MAX_WINDOWS = 16
 """Of the instances of an edited master, geometry is followed in so many; netlists always cover all."""
@@ -138,7 +147,7 @@ def _audit(
         # Only moved anchors disagree, and which is which was a guess: let the graphs decide.
         if certain and not findings and _same_graph(golden.extraction, found.extraction):
             certain = []
-    findings += certain + _loose_conductors(golden, found, windows)
+    findings += certain + _marked_channels(golden, found, windows) + _loose_conductors(golden, found, windows)
     findings.sort(key=lambda f: FINDING_KINDS.index(f.kind))
     return findings
 
@@ -156,12 +165,43 @@ def _same_graph(golden: Extraction, found: Extraction) -> bool:
                 tokens = net.name.split(",") if net.name else []
                 net.name = ",".join(sorted({extraction.labels[int(t)][0] for t in tokens}))
         for device_class in flat.each_device_class():
-            device_class.equal_parameters = kdb.EqualDeviceParameters.ignore("L") + kdb.EqualDeviceParameters.ignore(
-                "W"
-            )
+            ids = [p.id() for p in device_class.parameter_definitions() if p.name in ("L", "W")]
+            ignored = [kdb.EqualDeviceParameters.ignore(i) for i in ids]
+            device_class.equal_parameters = sum(ignored[1:], ignored[0])
         netlists.append(flat)
     comparer = kdb.NetlistComparer()
     return bool(comparer.compare(*netlists))
+
+
+# -- kinds of transistors ------------------------------------------------------------------------------------------
+
+
+def _marked_channels(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -> list[Finding]:
+    """Find channels whose implant or threshold layers changed in the windows where the layouts differ."""
+    stack = golden.extraction.stack
+    if stack.mos is None:
+        return []
+    findings = []
+    for window in windows:
+        before, after = ({n: clip(side.layout, stack.gds[n], window) for n in stack.marks} for side in (golden, found))
+        if all((before[n] ^ after[n]).is_empty() for n in stack.marks):
+            continue
+        both = channels(golden.layout, stack, window) & channels(found.layout, stack, window)
+        for name in stack.marks:
+            group = stack.mos.implants if name in stack.mos.implants else stack.mos.thresholds
+            # Where marks overlapped, one had to go.
+            others = kdb.Region()
+            for other in group:
+                if other != name:
+                    others += before[other]
+            changed = (before[name] - after[name]) - others
+            if name in stack.mos.thresholds:
+                changed += after[name] - before[name]
+            hit = both & changed
+            if not hit.is_empty():
+                text = f"{name} over a transistor changed"
+                findings.append(Finding("device_changed", text, box_um(hit.bbox(), golden.layout.dbu)))
+    return findings
 
 
 # -- conductors without anchors ------------------------------------------------------------------------------------
@@ -251,9 +291,10 @@ def window_guard(
         layout, window, stack, changed
     ):
         return []
-    sides = []
-    for source in (golden, layout):
-        clipped, labels = clipped_layout(source, stack, window)
-        extraction = Extraction(clipped.layout, clipped.top.name, stack, labels)
-        sides.append(_Side(extraction, clipped))
-    return _audit(*sides, [box.enlarged(1, 1)], [])
+    before, after = (_window_side(source, stack, window) for source in (golden, layout))
+    return _audit(before, after, [box.enlarged(1, 1)], [])
+
+
+def _window_side(layout: DRCLayout, stack: Stack, window: kdb.Box) -> _Side:
+    clipped, labels = clipped_layout(layout, stack, window)
+    return _Side(Extraction(clipped.layout, clipped.top.name, stack, labels), clipped)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import klayout.db as kdb
 
 LayerKey = tuple[int, int]
 """Layer and datatype numbers."""
+
+_MAX_PAIRS = 1_000_000
 
 _FLAGS = (
     kdb.LayoutDiff.Verbose
@@ -76,21 +79,11 @@ class LayoutChanges:
     @property
     def moves(self) -> list[tuple[Instance, Instance]]:
         """Instances that were displaced without being turned: (before, after), nearest first."""
-        pairs = sorted(
-            (abs(a.x - b.x) + abs(a.y - b.y), i, j)
-            for i, a in enumerate(self.instances_lost)
-            for j, b in enumerate(self.instances_added)
-            if (a.parent, a.child, a.orientation) == (b.parent, b.child, b.orientation)
-        )
-        before: set[int] = set()
-        after: set[int] = set()
-        moves = []
-        for _, i, j in pairs:
-            if i not in before and j not in after:
-                before.add(i)
-                after.add(j)
-                moves.append((self.instances_lost[i], self.instances_added[j]))
-        return moves
+        groups: dict[tuple[str, str, str], tuple[list[Instance], list[Instance]]] = {}
+        for k, side in enumerate((self.instances_lost, self.instances_added)):
+            for inst in side:
+                groups.setdefault((inst.parent, inst.child, inst.orientation), ([], []))[k].append(inst)
+        return [pair for before, after in groups.values() for pair in _nearest_pairs(before, after)]
 
     def sites(self, original: kdb.Layout, layout: kdb.Layout, grow: int = 0) -> list[Site]:
         """Return where geometry differs: boxes in the frames of the cells that were edited.
@@ -163,21 +156,39 @@ def compare_layouts(original: kdb.Layout, layout: kdb.Layout) -> LayoutChanges:
         changes.texts.append((state["cell"], state["layer"], str(value), added))  # type: ignore[arg-type]
 
     diff = kdb.LayoutDiff()
-    diff.on_begin_cell = begin_cell
-    diff.on_begin_layer = begin_layer
-    diff.on_cell_in_a_only = lambda cell: changes.cells_lost.append(cell.name)
-    diff.on_cell_in_b_only = lambda cell: changes.cells_added.append(cell.name)
-    diff.on_polygon_in_a_only = lambda polygon, _: put(changes.removed, polygon)
-    diff.on_polygon_in_b_only = lambda polygon, _: put(changes.added, polygon)
-    diff.on_text_in_a_only = lambda value, _: text(value, False)
-    diff.on_text_in_b_only = lambda value, _: text(value, True)
-    diff.on_begin_inst_differences = lambda: unequal_instances.append(str(state["cell"]))
+    handlers: dict[str, Callable[..., None]] = {
+        "on_begin_cell": begin_cell,
+        "on_begin_layer": begin_layer,
+        "on_cell_in_a_only": lambda cell: changes.cells_lost.append(cell.name),
+        "on_cell_in_b_only": lambda cell: changes.cells_added.append(cell.name),
+        "on_polygon_in_a_only": lambda polygon, _: put(changes.removed, polygon),
+        "on_polygon_in_b_only": lambda polygon, _: put(changes.added, polygon),
+        "on_text_in_a_only": lambda value, _: text(value, False),
+        "on_text_in_b_only": lambda value, _: text(value, True),
+        "on_begin_inst_differences": lambda: unequal_instances.append(str(state["cell"])),
+    }
+    for event, handler in handlers.items():
+        setattr(diff, event, handler)
     diff.compare(original, layout, _FLAGS)
     for name in unequal_instances:
         before, after = Counter(instances(original, name)), Counter(instances(layout, name))
         changes.instances_lost += sorted((before - after).elements(), key=_order)
         changes.instances_added += sorted((after - before).elements(), key=_order)
     return changes
+
+
+def _nearest_pairs(before: list[Instance], after: list[Instance]) -> list[tuple[Instance, Instance]]:
+    if len(before) * len(after) > _MAX_PAIRS:  # nobody moves so many by hand: any pairing will do
+        return list(zip(before, after))
+    pairs = sorted((abs(a.x - b.x) + abs(a.y - b.y), i, j) for i, a in enumerate(before) for j, b in enumerate(after))
+    left, right = set(range(len(before))), set(range(len(after)))
+    found = []
+    for _, i, j in pairs:
+        if i in left and j in right:
+            left.remove(i)
+            right.remove(j)
+            found.append((before[i], after[j]))
+    return found
 
 
 def _order(inst: Instance) -> tuple[str, int, int, str]:

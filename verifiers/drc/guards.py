@@ -19,7 +19,7 @@ import klayout.db as kdb
 from edagym.errors import TaskError
 from edagym.task_assets.drc.task import Limits
 from edagym.verifiers.drc.connectivity import Reference
-from edagym.verifiers.drc.diff import LayoutChanges, Site, compare_layouts
+from edagym.verifiers.drc.diff import LayerKey, LayoutChanges, Site, compare_layouts
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box
 from edagym.verifiers.drc.pairing import Finding, FindingKind
@@ -83,6 +83,7 @@ def strict_checks(
     limits: Limits,
     golden: Reference,
     *,
+    rules: Iterable[str] = (),
     changes: LayoutChanges | None = None,
 ) -> list[CheckResult]:
     """Run all strict guards.
@@ -93,6 +94,8 @@ def strict_checks(
         table: The rules; their layers are the ones that may be edited.
         limits: Bounds of the repair.
         golden: The circuit that has to be kept.
+        rules: Rules that `initial` violates. A marker layer that exempts from rules may be edited only to repair a rule
+            about itself.
         changes: Differences of `layout` from `initial`, if they are at hand.
 
     Returns:
@@ -122,8 +125,15 @@ def strict_checks(
         )
     )
     if too_many:
-        names = ("strict_cells", "strict_labels", "strict_fixed_layers", "strict_die", "strict_area_kept")
-        skipped = (*names, "strict_edited_area", *(name for name, _ in _NETS))
+        names = (
+            "strict_cells",
+            "strict_labels",
+            "strict_fixed_layers",
+            "strict_markers",
+            "strict_rectilinear",
+            "strict_die",
+        )
+        skipped = (*names, "strict_area_kept", "strict_edited_area", *(name for name, _ in _NETS))
         return results + [_result(name, True, _SKIPPED) for name in skipped]
     if changes is None:
         changes = compare_layouts(initial.layout, layout.layout)
@@ -131,6 +141,8 @@ def strict_checks(
         _cells(changes),
         _labels(changes),
         _fixed_layers(changes, table, initial.dbu),
+        _markers(changes, table, golden.stack.exempting, rules, initial.dbu),
+        _rectilinear(changes, initial.dbu),
         _die(initial, layout),
         *_areas(initial, layout, table, limits, changes),
         *_nets(golden, layout),
@@ -184,16 +196,46 @@ def _labels(changes: LayoutChanges) -> CheckResult:
 
 def _fixed_layers(changes: LayoutChanges, table: RuleTable, dbu: float) -> CheckResult:
     editable = {(d.layer, d.datatype) for d in table.layers.values()}
-    faults, where = [], None
-    for key in sorted(changes.removed.keys() | changes.added.keys()):
-        cell, layer = key
-        if layer in editable:
+    faults, where = _changed_on(changes, lambda layer: layer not in editable, dbu)
+    texts = [f"fixed layer {layer[0]}/{layer[1]} of cell {cell} was changed" for cell, layer in faults]
+    return _result("strict_fixed_layers", not texts, _first(texts, "pins and other fixed layers are as given"), where)
+
+
+def _markers(
+    changes: LayoutChanges, table: RuleTable, exempting: Sequence[str], rules: Iterable[str], dbu: float
+) -> CheckResult:
+    about = {table.rules[r].primary_layer for r in rules}
+    held = {(table.layers[n].layer, table.layers[n].datatype): n for n in exempting if n not in about}
+    faults, where = _changed_on(changes, lambda layer: layer in held, dbu)
+    texts = [f"{held[layer]}, which exempts from rules, was changed in cell {cell}" for cell, layer in faults]
+    return _result("strict_markers", not texts, _first(texts, "no layer that exempts from rules was changed"), where)
+
+
+def _changed_on(
+    changes: LayoutChanges, concerned: Callable[[LayerKey], bool], dbu: float
+) -> tuple[list[tuple[str, LayerKey]], BBox | None]:
+    """Cells and layers whose own merged shapes changed, and the box of the first change in its cell's frame, um."""
+    found: list[tuple[str, LayerKey]] = []
+    where: BBox | None = None
+    for cell, layer in sorted(changes.removed.keys() | changes.added.keys()):
+        if not concerned(layer):
             continue
+        key = (cell, layer)
         difference = changes.removed.get(key, kdb.Region()) ^ changes.added.get(key, kdb.Region())
         if not difference.is_empty():
-            faults.append(f"fixed layer {layer[0]}/{layer[1]} of cell {cell} was changed")
+            found.append(key)
             where = where or box_um(difference.bbox(), dbu)
-    return _result("strict_fixed_layers", not faults, _first(faults, "pins and other fixed layers are as given"), where)
+    return found, where
+
+
+def _rectilinear(changes: LayoutChanges, dbu: float) -> CheckResult:
+    """The rules measure edges along x and y only: a slanted edge would slip through."""
+    slanted = kdb.Region()
+    for polygons in changes.added.values():
+        slanted += polygons.non_rectilinear()
+    ok = slanted.is_empty()
+    text = "all new shapes are Manhattan" if ok else f"{slanted.count()} new shapes have slanted edges"
+    return _result("strict_rectilinear", ok, text, None if ok else box_um(slanted.bbox(), dbu))
 
 
 def _die(initial: DRCLayout, layout: DRCLayout) -> CheckResult:

@@ -194,10 +194,10 @@ class Extraction:
             half = 2.0 / self.dbu
             for device in circuit.each_device():
                 at = device.trans.disp
-                nets = (int(device.net_for_terminal(t).name) for t in (SOURCE, GATE, DRAIN))
+                source, gate, drain = (int(device.net_for_terminal(t).name) for t in (SOURCE, GATE, DRAIN))
                 kind = CLASSES.index(device.device_class().name)
-                size = (device.parameter("L"), device.parameter("W"))
-                rows.append((kind, round(at.x * half), round(at.y * half), *nets, *size))
+                length, width = device.parameter("L"), device.parameter("W")
+                rows.append((kind, round(at.x * half), round(at.y * half), source, gate, drain, length, width))
         table = np.array(rows, dtype=np.float64).reshape(-1, 8)
         table = table[np.lexsort((table[:, 0], table[:, 2], table[:, 1]))]
         return Netlist(

@@ -108,7 +108,7 @@ class Pairing:
         findings = []
         for k in np.flatnonzero(change.any(axis=1)):
             where = _device_box(self.before, pairs[k, 0])
-            l0, w0, l1, w1 = (*old[k], *new[k])
+            (l0, w0), (l1, w1) = old[k].tolist(), new[k].tolist()
             text = f"the transistor at {_at(where)} was {l0:.3g} x {w0:.3g} um (channel) and is {l1:.3g} x {w1:.3g} um"
             findings.append(Finding("device_resized", text, where))
         return findings
@@ -117,7 +117,8 @@ class Pairing:
         """Return nets that fell apart or ran together, judged by anchors that stayed in place or by all."""
         pairs = self._net_pairs(exact_only)
         findings: list[Finding] = []
-        for column, kind in ((0, "open"), (1, "short")):
+        kinds: tuple[Literal["open", "short"], ...] = ("open", "short")
+        for column, kind in enumerate(kinds):
             nets, counts = np.unique(pairs[:, column], return_counts=True)
             for net in nets[counts > 1]:
                 findings.append(self._split(kind, pairs[pairs[:, column] == net][:, 1 - column], int(net)))
@@ -136,8 +137,10 @@ class Pairing:
         straight = [np.stack([old[:, t], new[:, t]], axis=1) for t in (GATE, *sides)]
         # Source and drain are interchangeable: an edit elsewhere may make the extractor name them the other way round.
         likely = _majority(np.concatenate([*straight, label_pairs]))
-        score = sum(_agree(likely, old[:, t], new[:, t]) for t in sides)
-        swapped_score = sum(_agree(likely, old[:, t], new[:, u]) for t, u in zip(sides, sides[::-1]))
+        score, swapped_score = (
+            np.sum([_agree(likely, old[:, t], new[:, u]) for t, u in zip(sides, others)], axis=0)
+            for others in (sides, sides[::-1])
+        )
         new = np.where((swapped_score > score)[:, None], new[:, ::-1], new)
         pairs = [np.stack([old[:, t], new[:, t]], axis=1) for t in (GATE, *sides)]
         return np.unique(np.concatenate([*pairs, label_pairs]), axis=0)
@@ -174,7 +177,7 @@ def _pair_moved(
         for i in sorted(free_before):
             x, y = before.device_xy[i].tolist()
             j = places.get((int(before.device_class[i]), x + 2 * dx, y + 2 * dy))
-            if j in free_after:
+            if j is not None and j in free_after:
                 pairs.append((i, j))
                 free_before.discard(i)
                 free_after.discard(j)

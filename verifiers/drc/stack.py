@@ -28,12 +28,21 @@ class Mos:
         gate_cut: Layer that cuts gate lines, or "".
         active: Layer of the active areas.
         well: Layer of the n-well, or "".
+        implants: Layers of source and drain implants; a channel must not lose one.
+        thresholds: Layers that choose a threshold voltage; a channel must neither lose nor gain one.
     """
 
     gate: str
     gate_cut: str
     active: str
     well: str
+    implants: tuple[str, ...] = ()
+    thresholds: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers that form transistors."""
+        return tuple(n for n in (self.gate, self.gate_cut, self.active, self.well) if n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +56,7 @@ class Stack:
         labelled: Conductors that carry labels and pin shapes: texts and shapes on the same GDSII layer number with
             another datatype belong to them.
         mos: How transistors are drawn; None if the stack has none.
+        exempting: Marker layers under which weaker rules hold: drawing one hides violations instead of repairing them.
         gds: Layer and datatype numbers of the drawn layers.
     """
 
@@ -55,21 +65,23 @@ class Stack:
     joins: tuple[tuple[str, str], ...]
     labelled: tuple[str, ...]
     mos: Mos | None = None
+    exempting: tuple[str, ...] = ()
     gds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def drawn(self) -> tuple[str, ...]:
         """Names of all drawn layers that the stack reads."""
-        return (*self.conductors, *((n for n in _mos_layers(self.mos) if n) if self.mos else ()))
+        return (*self.conductors, *(self.mos.layers if self.mos else ()))
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Names of all layers that choose a kind of transistor."""
+        return (*self.mos.implants, *self.mos.thresholds) if self.mos else ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of all conductors, derived ones first."""
         return (*(DERIVED if self.mos else ()), *self.conductors)
-
-
-def _mos_layers(mos: Mos) -> tuple[str, ...]:
-    return (mos.gate, mos.gate_cut, mos.active, mos.well)
 
 
 def _metals(n: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -96,7 +108,15 @@ _ASAP7 = Stack(
         *_ASAP7_JOINS,
     ),
     labelled=tuple(f"M{i}" for i in range(1, 10)),
-    mos=Mos(gate="GATE", gate_cut="GCUT", active="ACTIVE", well="WELL"),
+    mos=Mos(
+        gate="GATE",
+        gate_cut="GCUT",
+        active="ACTIVE",
+        well="WELL",
+        implants=("NSELECT", "PSELECT"),
+        thresholds=("LVT", "SLVT", "SRAMVT"),
+    ),
+    exempting=("SRAMDRC",),
 )
 # The tutorial's technology.
 _TWO_METALS = Stack("tutorial", *_metals(2), labelled=("M1", "M2"))
@@ -113,10 +133,11 @@ def stack_of(table: RuleTable) -> Stack:
     stack = _STACKS.get(table.name)
     if stack is None:
         raise TaskError("no connectivity stack", field="rules", value=table.name, allowed=sorted(_STACKS))
-    missing = [n for n in stack.drawn if n not in table.layers]
+    needed = (*stack.drawn, *stack.marks)
+    missing = [n for n in needed if n not in table.layers]
     if missing:
         raise TaskError("the rule table lacks layers of the stack", field="layers", value=missing)
-    return replace(stack, gds={n: (table.layers[n].layer, table.layers[n].datatype) for n in stack.drawn})
+    return replace(stack, gds={n: (table.layers[n].layer, table.layers[n].datatype) for n in needed})
 
 
 def derive(drawn: Mapping[str, RegionT], stack: Stack) -> tuple[dict[str, kdb.Region], kdb.Region, kdb.Region]:

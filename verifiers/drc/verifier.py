@@ -60,7 +60,11 @@ class DRCVerifier:
         try:
             checks = rule_checks(report, self.counts)
             paper = all(c.passed for c in checks)
-            guards = strict_checks(self.initial, report.layout, self.table, self.limits, self.golden) if strict else []
+            guards: list[CheckResult] = []
+            if strict:
+                guards = strict_checks(
+                    self.initial, report.layout, self.table, self.limits, self.golden, rules=self.counts
+                )
         except EDAGymError:
             raise
         except Exception as e:  # an engine failure must never look like a failed check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import klayout.db as kdb
@@ -20,11 +20,18 @@ def box_um(box: kdb.Box, dbu: float) -> BBox:
 
 def conductors(layout: DRCLayout, stack: Stack, window: kdb.Box) -> dict[str, kdb.Region]:
     """Return all conductors of a stack inside a window, merged, in the top cell's frame."""
-    nodes, _, _ = derive({name: _clip(layout, stack.gds[name], window) for name in stack.drawn}, stack)
+    nodes, _, _ = derive({name: clip(layout, stack.gds[name], window) for name in stack.drawn}, stack)
     return {name: region.merged() for name, region in nodes.items()}
 
 
-def _clip(layout: DRCLayout, gds: tuple[int, int], window: kdb.Box) -> kdb.Region:
+def channels(layout: DRCLayout, stack: Stack, window: kdb.Box) -> kdb.Region:
+    """Return the gate areas of all transistors inside a window, in the top cell's frame."""
+    _, nchannel, pchannel = derive({name: clip(layout, stack.gds[name], window) for name in stack.drawn}, stack)
+    return nchannel + pchannel
+
+
+def clip(layout: DRCLayout, gds: tuple[int, int], window: kdb.Box) -> kdb.Region:
+    """Return one layer inside a window, raw, in the top cell's frame."""
     index = layout.layer_index(*gds)
     if index is None:
         return kdb.Region()
@@ -35,17 +42,17 @@ def changed_layers(
     golden: DRCLayout, layout: DRCLayout, window: kdb.Box, stack: Stack, layers: Iterable[str] | None
 ) -> set[str]:
     """Return the drawn layers of a stack on which two layouts differ inside a window, of `layers` if given."""
-    candidates = stack.drawn if layers is None else [n for n in stack.drawn if n in set(layers)]
+    candidates = {*stack.drawn, *stack.marks} if layers is None else {*stack.drawn, *stack.marks}.intersection(layers)
     return {
         n
         for n in candidates
-        if not (_clip(golden, stack.gds[n], window) ^ _clip(layout, stack.gds[n], window)).is_empty()
+        if not (clip(golden, stack.gds[n], window) ^ clip(layout, stack.gds[n], window)).is_empty()
     }
 
 
 def touch_devices(changed: set[str], stack: Stack) -> bool:
     """Return whether any of these layers takes part in forming transistors."""
-    return not changed.isdisjoint(stack.drawn[len(stack.conductors) :])
+    return stack.mos is not None and not changed.isdisjoint((*stack.mos.layers, *stack.marks))
 
 
 class LocalNets:
@@ -70,7 +77,7 @@ class LocalNets:
                     for text, x, y in flat_texts(layout.layout, layout.top.name, index, window):
                         self._join_at(name, pieces[name], kdb.Box(x, y, x, y), ("label", text, name, x, y))
                     info = layout.layout.get_info(index)
-                    for pin in _clip(layout, (info.layer, info.datatype), window).merged().each():
+                    for pin in clip(layout, (info.layer, info.datatype), window).merged().each():
                         self._join_at(name, pieces[name], pin, ("pin", name, str(pin)))
         for a, b in stack.joins:
             for name, other in ((a, b), (b, a)):
@@ -96,7 +103,7 @@ class LocalNets:
             key, parent = parent, self._parent[parent]
         return key
 
-    def _join_at(self, name: str, pieces: list[kdb.Polygon], shape: kdb.Box | kdb.Polygon, key: Any) -> None:
+    def _join_at(self, name: str, pieces: Sequence[kdb.Polygon], shape: kdb.Box | kdb.Polygon, key: Any) -> None:
         """Join an anchor or piece with all pieces of a conductor that it touches."""
         box = shape if isinstance(shape, kdb.Box) else shape.bbox()
         for i, piece in enumerate(pieces):
@@ -108,29 +115,30 @@ def _nodes(layout: DRCLayout, stack: Stack, window: kdb.Box, names: set[str]) ->
     """Return some conductors inside a window; derived ones are computed only if they are among them."""
     if not names.isdisjoint(DERIVED):
         return conductors(layout, stack, window)
-    return {name: _clip(layout, stack.gds[name], window) for name in names}
+    return {name: clip(layout, stack.gds[name], window) for name in names}
 
 
 def clipped_layout(layout: DRCLayout, stack: Stack, window: kdb.Box) -> tuple[DRCLayout, list[Label]]:
     """Return a window as a flat layout, and labels for the conductors that leave it and for those inside."""
-    clip = kdb.Layout()
-    clip.dbu = layout.dbu
-    top = clip.create_cell("WINDOW")
-    drawn = {name: _clip(layout, stack.gds[name], window) for name in stack.drawn}
-    for name, region in drawn.items():
-        top.shapes(clip.layer(*stack.gds[name])).insert(region)
+    window_layout = kdb.Layout()
+    window_layout.dbu = layout.dbu
+    top = window_layout.create_cell("WINDOW")
+    drawn = {name: clip(layout, stack.gds[name], window) for name in stack.drawn}
+    marks = {name: clip(layout, stack.gds[name], window) for name in stack.marks}
+    for name, region in (drawn | marks).items():
+        top.shapes(window_layout.layer(*stack.gds[name])).insert(region)
     labels: list[Label] = []
     for name in stack.labelled:
         for index in pin_layers(layout.layout, stack, name):
             info = layout.layout.get_info(index)
-            target = top.shapes(clip.layer(info.layer, info.datatype))
-            target.insert(_clip(layout, (info.layer, info.datatype), window))
+            target = top.shapes(window_layout.layer(info.layer, info.datatype))
+            target.insert(clip(layout, (info.layer, info.datatype), window))
             texts = flat_texts(layout.layout, layout.top.name, index, window)
             labels += [(text, name, x, y) for text, x, y in texts]
     nodes, _, _ = derive(drawn, stack)
     for name, region in nodes.items():
         labels += [(f"leaves {name}", name, x, y) for x, y in _crossings(region, window)]
-    return DRCLayout(clip, layout.source), labels
+    return DRCLayout(window_layout, layout.source), labels
 
 
 def _crossings(region: kdb.Region, window: kdb.Box) -> Iterable[tuple[int, int]]:
