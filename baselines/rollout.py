@@ -127,6 +127,8 @@ def rollout(
         episodes: Attempts per task; for endless environments: number of tasks.
         seed: Seed of the run.
         out: Folder for ``records.jsonl`` (appended to) and, per attempt, the layout as GDSII, the trace and a picture.
+            Attempts that the file already holds (same suite, policy, task, episode and run seed) are not run again, so
+            that an interrupted run is resumed by calling it once more.
         pictures: Whether to write pictures.
         progress: Whether to show a progress bar.
 
@@ -147,10 +149,15 @@ def rollout(
     ids: Iterable[str | None] = [None] if endless else (tasks if tasks is not None else env.task_ids)
     plan = [(task_id, episode) for task_id in ids for episode in range(episodes)]
     records: list[dict[str, Any]] = []
+    recorded = {} if out is None else _recorded(Path(out) / "records.jsonl")
     env.reset(seed=seed, options={"task": plan[0][0]} if plan and not endless else None)
     for i, (task_id, episode) in enumerate(tqdm(plan, desc=f"{chosen.name} on {suite}", disable=not progress)):
         if i:
             env.reset(options=None if endless else {"task": task_id})
+        known = recorded.get((suite, chosen.name, env.observe()[1]["task_id"], episode, seed))
+        if known is not None:
+            records.append(known)
+            continue
         record = run_attempt(env, chosen, suite=suite, episode=episode, seed=seed)
         if out is not None:
             record["artefacts"] = _save(env, record, Path(out), pictures)
@@ -158,6 +165,24 @@ def rollout(
                 f.write(json.dumps(record) + "\n")
         records.append(record)
     return records
+
+
+def _recorded(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the attempts of a records file by what identifies them; a line cut short by a kill is sealed off."""
+    if not path.exists():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):
+        with path.open("a", encoding="utf-8") as f:
+            f.write("\n")
+    found = {}
+    for line in text.splitlines():
+        try:
+            r = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[r["suite"], r["policy"], r["task_id"], r["episode"], r["run_seed"]] = r
+    return found
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

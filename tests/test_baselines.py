@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,3 +241,27 @@ def test_bench_measures_everything():
     assert all(v > 0 for v in result["edit_steps_per_s"].values())
     assert result["verify_ms"]["paper_only"]["n"] == 128
     assert json.loads(json.dumps(result)) == result
+
+
+def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import edagym.baselines.rollout as module
+
+    whole = rollout("FET-L1", "random", seed=3, out=tmp_path / "whole", pictures=False, progress=False)
+    run, attempts = module.run_attempt, []
+
+    def failing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        if len(attempts) == 3:
+            raise KeyboardInterrupt
+        attempts.append(1)
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(module, "run_attempt", failing)
+    with pytest.raises(KeyboardInterrupt):
+        rollout("FET-L1", "random", seed=3, out=tmp_path / "cut", pictures=False, progress=False)
+    monkeypatch.setattr(module, "run_attempt", run)
+    path = tmp_path / "cut" / "records.jsonl"
+    with path.open("a") as f:
+        f.write('{"suite": "FET-L1", "task')  # what a kill leaves behind
+    resumed = rollout("FET-L1", "random", seed=3, out=tmp_path / "cut", pictures=False, progress=False)
+    assert resumed == whole
+    assert sum(line.startswith('{"schema_version"') for line in path.read_text().splitlines()) == len(whole)

@@ -565,3 +565,12 @@ def test_human_mode_without_pygame(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pygame", None)
     with pytest.raises(gym.error.DependencyNotInstalled, match="pip install pygame"):
         make_env(render_mode="human")
+
+
+@pytest.mark.parametrize("junk", [7, "add_polygon", None, [1, 2], 2.5, np.zeros(3)])
+def test_an_action_of_no_known_form_is_charged_and_refused(junk: object) -> None:
+    env = FETEnv(tasks=[make_task()])
+    env.reset(seed=0)
+    *_, info = env.step_any(junk)
+    assert "not an action" in info["edit_error"]
+    assert info["charged"] == 1

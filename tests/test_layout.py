@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import gdstk
 import klayout.db as kdb
 import pytest
 from fet_cases import bar_fet, box, make_task
@@ -103,3 +104,35 @@ def test_truncated_file_is_a_task_error(tmp_path) -> None:
 def test_missing_file_is_a_task_error(tmp_path) -> None:
     with pytest.raises(TaskError, match="nowhere.gds"):
         FETLayout.read_gds(tmp_path / "nowhere.gds", make_task().layers)
+
+
+def test_an_array_of_cells_that_unfolds_to_millions_is_a_task_error() -> None:
+    task = make_task()
+    layout = kdb.Layout()
+    layout.dbu = 0.001
+    child, top = layout.create_cell("CHILD"), layout.create_cell("TOP")
+    child.shapes(layout.layer(task.layer("contacts").gds_layer, 0)).insert(kdb.Box(0, 0, 10, 10))
+    step_x, step_y = kdb.Vector(20, 0), kdb.Vector(0, 20)
+    top.insert(kdb.CellInstArray(child.cell_index(), kdb.Trans(), step_x, step_y, 30_000, 30_000))
+    with pytest.raises(TaskError, match="too many shapes"):
+        FETLayout.from_gds_bytes(_gds(layout), task.layers, "bomb.gds")
+
+
+def test_gdstk_round_trip() -> None:
+    task = make_task(flakes=[(box(0, 0, 20, 6), [box(4, 2, 6, 4)])], via=True, pad_cover=True)
+    layout = bar_fet(task)
+    assert _xor_empty(FETLayout.from_gdstk(layout.to_gdstk(), task.layers), layout)
+
+
+def test_gdstk_units_references_and_top_cells(tmp_path) -> None:
+    task = make_task()
+    spec = task.layer("contacts")
+    library = gdstk.Library(unit=1e-9, precision=1e-9)
+    child = library.new_cell("CHILD")
+    child.add(gdstk.rectangle((0, 0), (1000, 500), layer=spec.gds_layer, datatype=spec.datatype))
+    library.new_cell("TOP").add(gdstk.Reference(child, (3000, 0)))
+    read = FETLayout.from_gdstk(library, task.layers)
+    assert read.region("contacts").bbox() == kdb.Box(3000, 0, 4000, 500)
+    library.new_cell("OTHER")
+    with pytest.raises(TaskError, match="top cell"):
+        FETLayout.from_gdstk(library, task.layers)

@@ -12,6 +12,7 @@ Every edit, refused or not, and every verify costs one unit of the budget. Submi
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -319,8 +320,10 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
 
     def step_any(self, action: Any) -> StepResult:
         """Run an action in any form: an edit or command, its JSON form (as in a trace), or action-space arrays."""
-        if not isinstance(action, Mapping):
+        if isinstance(action, Command) or dataclasses.is_dataclass(action):
             return self.step_edit(action)
+        if not isinstance(action, Mapping):
+            return self.refuse(f"not an action: {type(action).__name__}; allowed: an edit, a command, or an object")
         if not isinstance(action.get("op"), str):
             return self.step(action)
         try:

@@ -7,17 +7,23 @@ stores them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import klayout.db as kdb
 
 from edagym.errors import TaskError, ToolError
-from edagym.task_assets.fet.grid import IntRing, ring_to_dbu
+from edagym.task_assets.fet.grid import IntRing, ring_to_dbu, ring_to_um
 from edagym.task_assets.fet.task import DBU_UM, FETTask, LayerSpec, Region
 
+if TYPE_CHECKING:
+    import gdstk
+
 _COORD_LIMIT = 2**30
+MAX_FILE_SHAPES = 200_000
+"""Most shapes of one layer that are read from a file, hierarchy flattened: an array of cells is small on disk."""
 # Vertices in a file, hierarchy flattened: a few hundred bytes of nested arrays can stand for 10^12 shapes.
 _MAX_FILE_POINTS = 1_000_000
 
@@ -96,7 +102,7 @@ class FETLayout:
             region = kdb.Region()
             for ring in self._shapes[layer]:
                 # Not raw: merging passes a lone four-point ring through as it is, repeated points included.
-                region.insert(kdb.Polygon(ring))
+                region.insert(kdb.Polygon(cast(Any, ring)))
             region.merge()
             self._cache[layer] = region
         return region
@@ -161,7 +167,13 @@ class FETLayout:
             if index is None:
                 continue
             rings: list[IntRing] = []
-            for polygon in kdb.Region(tops[0].begin_shapes_rec(index)).each():
+            shapes_rec = tops[0].begin_shapes_rec(index)
+            if sum(1 for _ in itertools.islice(shapes_rec.each(), MAX_FILE_SHAPES + 1)) > MAX_FILE_SHAPES:
+                raise TaskError(
+                    f"{source}: too many shapes", field=spec.name, value=f"> {MAX_FILE_SHAPES}", allowed=MAX_FILE_SHAPES
+                )
+            shapes_rec.reset()
+            for polygon in kdb.Region(shapes_rec).each():
                 box = polygon.bbox()
                 if max(abs(box.left), abs(box.right), abs(box.bottom), abs(box.top)) > _COORD_LIMIT:
                     raise TaskError(
@@ -184,6 +196,40 @@ class FETLayout:
         except OSError as e:
             raise TaskError(f"cannot read layout file {path}: {e}") from e
         return cls.from_gds_bytes(data, layers, str(path))
+
+    # -- gdstk -----------------------------------------------------------------------------------------------------
+
+    def to_gdstk(self, cell_name: str = "TOP") -> gdstk.Library:
+        """Return the layout as a gdstk library with one cell; coordinates in um, precision 1 nm."""
+        import gdstk
+
+        library = gdstk.Library(unit=1e-6, precision=DBU_UM * 1e-6)
+        cell = library.new_cell(cell_name)
+        for spec in self.layers:
+            for ring in self._shapes[spec.name]:
+                cell.add(gdstk.Polygon(ring_to_um(ring), layer=spec.gds_layer, datatype=spec.datatype))
+        return library
+
+    @classmethod
+    def from_gdstk(cls, library: gdstk.Library, layers: tuple[LayerSpec, ...]) -> FETLayout:
+        """Build a layout from the (single) top cell of a gdstk library, references and paths as polygons.
+
+        Raises:
+            TaskError: If there is not exactly one top cell.
+        """
+        tops = library.top_level()
+        if len(tops) != 1:
+            raise TaskError(
+                "a gdstk library needs exactly one top cell", field="top cells", value=[c.name for c in tops], allowed=1
+            )
+        scale = library.unit / 1e-6  # the library's user unit in um
+        shapes: dict[str, list[IntRing]] = {}
+        names = {(spec.gds_layer, spec.datatype): spec.name for spec in layers}
+        for polygon in tops[0].get_polygons():
+            name = names.get((polygon.layer, polygon.datatype))
+            if name is not None:
+                shapes.setdefault(name, []).append(ring_to_dbu([(x * scale, y * scale) for x, y in polygon.points]))
+        return cls(layers, shapes)
 
     def round_trip(self) -> FETLayout:
         """Return this layout written as GDSII and read back (paper, Section 3: fixed-input check)."""

@@ -140,8 +140,8 @@ def _within_range(layout: FETLayout) -> tuple[FETLayout, list[CheckResult]]:
     if not bad:
         return layout, []
     rest = layout.copy()
-    for name, rings in bad.items():
-        rest.replace(name, rings)
+    for name, kept in bad.items():
+        rest.replace(name, kept)
     largest = max(abs(v) for name in bad for ring in layout.shapes(name) for point in ring for v in point)
     required, found = to_um(limit), to_um(largest)
     message = f"expected coordinates within +-{required:g} um, found {found:g} um on layer {next(iter(bad))}"
