@@ -8,53 +8,21 @@ master's own frame too, because that is where they can be edited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import klayout.db as kdb
 
 from edagym.errors import EditError
-from edagym.verifiers.drc.layout import COORD_LIMIT, DRCLayout
+from edagym.spaces.drc_queries import Points, Query
+from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.rules import RuleTable
 
-LEVELS = ("first", "second", "third")
-KINDS = ("polygon", "edge", "edge_pair")
-PAGE = 20
-"""Default number of shapes on a page."""
-MAX_PAGE = 200
-MAX_POINTS = 64
-"""Most points of a queried geometry."""
 _THIRD_REACH_NM = 200
 _MAX_REACH_NM = 3200
 
 Box = tuple[int, int, int, int]
-Points = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A text query: a charged action that changes nothing.
-
-    Attributes:
-        level: One of `LEVELS`.
-        kind: One of `KINDS`: how `points` are to be read. An edge has two, an edge pair four.
-        points: Geometry of the violation, database units, in the frame of `cell`.
-        cell: Cell to look at; ``""``: the top cell.
-        direct_layers: Layers whose shapes can cause the violation; empty: all.
-        context_layers: Layers of the second and third level; empty: all.
-        start: First shape of the page.
-        stop: One past its last shape.
-    """
-
-    level: str
-    kind: str
-    points: Points
-    cell: str = ""
-    direct_layers: tuple[str, ...] = ()
-    context_layers: tuple[str, ...] = ()
-    start: int = 0
-    stop: int = PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,60 +88,6 @@ class QueryResult:
         return "\n".join(lines) + "\n"
 
 
-def query_from_dict(data: Mapping[str, Any]) -> Query:
-    """Parse the JSON form ``{"op": "query", "level": ..., ...}``.
-
-    Raises:
-        EditError: If it is malformed; the message names the field.
-    """
-    unknown = sorted(set(data) - {"op", *Query.__slots__})
-    if unknown:
-        raise EditError("unknown field", field=unknown[0], allowed=list(Query.__slots__))
-    level, kind = data.get("level", "first"), data.get("kind")
-    for name, value, allowed in (("level", level, LEVELS), ("kind", kind, KINDS)):
-        if value not in allowed:
-            raise EditError("unknown value", field=name, value=value, allowed=list(allowed))
-    points = data.get("points")
-    if not isinstance(points, list | tuple) or not all(
-        isinstance(p, list | tuple) and len(p) == 2 and all(type(v) is int and abs(v) <= COORD_LIMIT for v in p)
-        for p in points
-    ):
-        raise EditError("malformed points", field="points", value=points, allowed="[[x, y], ...], database units")
-    need = {"edge": (2, 2), "edge_pair": (4, 4), "polygon": (3, MAX_POINTS)}[kind]
-    if not need[0] <= len(points) <= need[1]:
-        raise EditError("wrong number of points", field="points", value=len(points), allowed=f"{need[0]}..{need[1]}")
-    cell = data.get("cell", "")
-    if not isinstance(cell, str):
-        raise EditError("malformed cell", field="cell", value=cell, allowed="a cell name")
-    start, stop = data.get("start", 0), data.get("stop", None)
-    if stop is None and type(start) is int:
-        stop = start + PAGE
-    if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= start + MAX_PAGE:
-        raise EditError("bad page", field="start, stop", value=[start, stop], allowed=f"at most {MAX_PAGE} shapes")
-    layers = {}
-    for name in ("direct_layers", "context_layers"):
-        value = data.get(name, ())
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise EditError("malformed layers", field=name, value=value, allowed="a list of layer names")
-        layers[name] = tuple(value)
-    return Query(level, kind, tuple((p[0], p[1]) for p in points), cell, **layers, start=start, stop=stop)
-
-
-def query_to_dict(query: Query) -> dict[str, Any]:
-    """Return the JSON form of a query."""
-    return {
-        "op": "query",
-        "level": query.level,
-        "kind": query.kind,
-        "points": [list(p) for p in query.points],
-        "cell": query.cell,
-        "direct_layers": list(query.direct_layers),
-        "context_layers": list(query.context_layers),
-        "start": query.start,
-        "stop": query.stop,
-    }
-
-
 def run_query(layout: DRCLayout, table: RuleTable, query: Query) -> QueryResult:
     """Answer a query.
 
@@ -235,8 +149,9 @@ def shapes_near(
     focus: Box,
     layers: Iterable[str],
     cell: kdb.Cell | None = None,
+    limit: int | None = None,
 ) -> list[FoundShape]:
-    """Return all shapes whose bounding boxes touch a window, nearest to `focus` first.
+    """Return the shapes whose bounding boxes touch a window, nearest to `focus` first.
 
     Args:
         layout: The layout.
@@ -245,13 +160,14 @@ def shapes_near(
         focus: Box from which distances are measured, likewise.
         layers: Layer names.
         cell: The cell to look at; None: the top cell.
+        limit: Return so many at most; None: all.
 
     Returns:
-        The shapes, by distance, then layer order and coordinates: equal layouts give equal lists.
+        The shapes, by distance, then layer order and bounding box.
     """
     start = layout.top if cell is None else cell
     order = {name: i for i, name in enumerate(table.layers)}
-    found: list[tuple[tuple[Any, ...], FoundShape]] = []
+    found: list[tuple[tuple[Any, ...], str, int, kdb.Shape, kdb.ICplxTrans]] = []
     box = kdb.Box(*window)
     for name in dict.fromkeys(layers):
         entry = table.layers[name]
@@ -259,23 +175,28 @@ def shapes_near(
         if index is None:
             continue
         it = start.begin_shapes_rec_touching(index, box)
+        it.shape_flags = kdb.Shapes.SRegions
         while not it.at_end():
-            shape = it.shape()
-            if shape.is_box() or shape.is_polygon() or shape.is_path():
-                polygon = shape.polygon
-                trans = it.trans()
-                own = _hull(polygon)
-                placed = trans * polygon
-                mine = it.cell().cell_index() == start.cell_index()
-                points = own if mine else _hull(placed)
-                where = "" if mine else trans.to_s()
-                b = placed.bbox()
-                gap = _gap((b.left, b.bottom, b.right, b.top), focus)
-                item = FoundShape(name, it.cell().name, points, gap, own, where)
-                found.append(((gap, order[name], points, item.cell, where), item))
+            shape, trans = it.shape(), it.trans()
+            b = shape.bbox().transformed(trans)
+            place = (b.left, b.bottom, b.right, b.top)
+            owner = it.cell_index()
+            found.append(((_gap(place, focus), order[name], place, owner), name, owner, shape, trans))
             it.next()
     found.sort(key=lambda entry: entry[0])
-    return [item for _, item in found]
+    return [
+        _found_shape(layout.layout, key[0], name, owner, shape, trans, owner == start.cell_index())
+        for key, name, owner, shape, trans in found[:limit]
+    ]
+
+
+def _found_shape(
+    layout: kdb.Layout, gap: float, name: str, owner: int, shape: kdb.Shape, trans: kdb.ICplxTrans, mine: bool
+) -> FoundShape:
+    polygon = shape.polygon
+    own = _hull(polygon)
+    points = own if mine else _hull(trans * polygon)
+    return FoundShape(name, layout.cell(owner).name, points, gap, own, "" if mine else trans.to_s())
 
 
 def _hull(polygon: kdb.Polygon) -> Points:

@@ -11,6 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from edagym.errors import TaskError
 from edagym.task_assets.drc.task import DRCTask
@@ -72,6 +73,32 @@ def load_task(task_id: str) -> DRCTask:
         close = difflib.get_close_matches(str(task_id), task_ids(), n=5, cutoff=0.5)
         raise TaskError("unknown task", field="task", value=task_id, allowed=close or "ids as listed by `edagym list`")
     return DRCTask.load(_path(task_id))
+
+
+def load_folder(folder: str | Path) -> dict[str, DRCTask]:
+    """Return all tasks in the task folders below a folder, by id, in the order of their paths.
+
+    Args:
+        folder: For example what `edagym import-posteda` wrote.
+
+    Raises:
+        TaskError: If there is none, two have the same id, or one is malformed.
+    """
+    found: dict[str, DRCTask] = {}
+    for path in sorted(Path(folder).glob("**/task.json"), key=lambda p: [_natural(part) for part in p.parts]):
+        task = DRCTask.load(path.parent)
+        if task.id in found:
+            raise TaskError("two tasks with the same id", field="id", value=task.id, allowed=str(path))
+        found[task.id] = task
+    if not found:
+        raise TaskError("no task folders there", field="folder", value=str(folder))
+    return found
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Sort key that puts q2 before q10."""
+    match = re.fullmatch(r"(.*?)(\d{1,9})", name)
+    return (name, 0) if match is None else (match[1], int(match[2]))
 
 
 def _path(task_id: str) -> Traversable:
