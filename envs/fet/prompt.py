@@ -126,6 +126,11 @@ def answer_format(view: TaskView) -> str:
         keys = ", ".join(f'"{f.name}": {_PLACEHOLDER[f.name]}' for f in fields(cls))
         lines.append(f'{{"op": "{op}", {keys}}}: {_OP_MEANING[op]}')
     lines.append(f"Editable layers: {', '.join(layers)}. Polygons are simple (no self-intersection) and not closed.")
+    # Both follow from the 1 nm grid and the width rule, and cost agents rounds when they have to find out.
+    lines.append(
+        "Overlapping shapes of a layer merge; let parts of one shape overlap rather than abut, since rounding can open "
+        "a gap between slanted edges. Corners sharper than 90 degrees break a width rule."
+    )
     contact = view.layers_of("contact")[0].name
     gate = next((s.name for s in view.layers_of("gate electrode")), contact)
     example = [
