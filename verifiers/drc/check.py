@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import klayout.db as kdb
 
 from edagym.verifiers.drc.evaluate import evaluate
@@ -29,28 +31,41 @@ def full_check(
     Returns:
         The report.
     """
+    return CheckReport(layout, table, find_markers(layout, table), roi)
+
+
+def find_markers(layout: DRCLayout, table: RuleTable, rules: Iterable[str] | None = None) -> MarkerStore:
+    """Return all flat markers of a layout.
+
+    Args:
+        layout: The layout.
+        table: The rules.
+        rules: Ids of the rules to check; default all.
+    """
     graph = compile_table(table, layout.dbu)
-
-    def leaf(name: str) -> kdb.Region | None:
-        return raw_shapes(layout, table, name)
-
+    wanted = None if rules is None else set(rules)
+    outputs = [i for i, o in enumerate(graph.outputs) if wanted is None or o.rule in wanted]
     markers = MarkerStore(table.rules, layout.dbu)
-    for i, found in evaluate(graph, leaf, range(len(graph.outputs))):
-        for marker in collection_markers(graph.outputs[i].rule, found):
+    for i, found in evaluate(graph, lambda name: raw_shapes(layout, table, name), outputs):
+        for marker in collection_markers(graph.outputs[i].rule, found, graph.outputs[i].unordered):
             markers.add(marker)
-    return CheckReport(layout, table, markers, roi)
+    return markers
 
 
 def raw_shapes(layout: DRCLayout, table: RuleTable, name: str, box: Box | None = None) -> kdb.Region | None:
-    """Return a layer's raw shapes, flat and unmerged, cut to a box (database units) if one is given; None if empty."""
+    """Return a layer's raw shapes, flat and unmerged, those that touch a box if one is given; None if there are none.
+
+    Shapes are not cut at the box: cutting would move slanted edges.
+    """
     entry = table.layers[name]
     index = layout.layer_index(entry.layer, entry.datatype)
     if index is None:
         return None
     if box is None:
         region = kdb.Region(layout.top.begin_shapes_rec(index))
-        region.flatten()
     else:
-        window = kdb.Box(*box)
-        region = kdb.Region(layout.top.begin_shapes_rec_touching(index, window)) & kdb.Region(window)
-    return None if region.is_empty() else region
+        region = kdb.Region(layout.top.begin_shapes_rec_touching(index, kdb.Box(*box)))
+    if region.is_empty():
+        return None
+    region.flatten()
+    return region

@@ -25,15 +25,17 @@ _EMPTY: dict[str, Callable[[], Collection]] = {
     "edges": kdb.Edges,
     "edge_pairs": kdb.EdgePairs,
 }
-_METRICS = {"euclidian": kdb.Metrics.Euclidian, "projection": kdb.Metrics.Projection}
+METRICS = {"euclidian": kdb.Metrics.Euclidian, "projection": kdb.Metrics.Projection}
 _RECT = {
     None: kdb.Region.NoRectFilter,
     "one_side": kdb.Region.OneSideAllowed,
     "two_connected": kdb.Region.TwoConnectedSidesAllowed,
     "two_opposite": kdb.Region.TwoOppositeSidesAllowed,
 }
+# Polygons longer than this many database units make shielded checks slow.
+_LONG = 4000
 # Nothing in one of these operands: nothing comes out.
-_NEEDS_BOTH = frozenset({"and", "interacting", "separation", "enclosing"})
+_NEEDS_BOTH = frozenset({"and", "interacting", "separation", "enclosing", "enclosing_filtered"})
 
 
 def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int]) -> Iterator[tuple[int, Collection]]:
@@ -101,22 +103,97 @@ def _join(a: Collection | None, b: Collection | None) -> Collection | None:
 
 def _separation(a: Collection, b: Collection, p: tuple[Any, ...]) -> kdb.EdgePairs:
     if isinstance(a, kdb.Edges):
-        return a.separation_check(b, p[0], False, _METRICS[p[1]], None, None, None)
+        return a.separation_check(b, p[0], False, METRICS[p[1]], None, None, None)
     return a.separation_check(
-        b, p[0], False, _METRICS[p[1]], None, None, None, True, kdb.Region.NoOppositeFilter, _RECT[p[2]]
+        b, p[0], False, METRICS[p[1]], None, None, None, True, kdb.Region.NoOppositeFilter, _RECT[p[2]]
     )
+
+
+def _plain_enclosing(a: kdb.Region, b: kdb.Region, d: int, metric: str, rect: str | None = None) -> kdb.EdgePairs:
+    # Shielding takes time quadratic in the number of vias on one rail. With a limit of one database unit only
+    # coincident edges are found; nothing can lie between those, unless slanted edges meet in a point.
+    shielded = not (d == 1 and rect is None and a.non_rectilinear().is_empty() and b.non_rectilinear().is_empty())
+    return a.enclosing_check(
+        b, d, False, METRICS[metric], None, None, None, shielded, kdb.Region.NoOppositeFilter, _RECT[rect]
+    )
+
+
+def _split_filtered(a: kdb.Region, b: kdb.Region, d: int) -> tuple[kdb.Region, kdb.Region] | None:
+    """Split the merged polygons of an enclosing check's first operand: can a rectangle filter act on them or not?
+
+    The filter drops a side's error only where one pair covers that side of a rectangle from corner to corner, so it
+    needs something of `b` within the limit of a corner.
+
+    Returns:
+        (those on which it can act, the others), or None where splitting doesn't pay (no long polygons) or isn't exact
+        (slanted edges snap to the grid in every step).
+    """
+    merged = a.merged()
+    if merged.with_bbox_max(_LONG, None, False).is_empty():
+        return None
+    if not (merged.non_rectilinear().is_empty() and b.non_rectilinear().is_empty()):
+        return None
+    boxes = merged.rectangles()
+    hit = boxes.corners(-180.0, 180.0, d + 1).interacting(b)
+    if hit.is_empty():
+        return kdb.Region(), merged
+    boxes = boxes.interacting(hit)
+    return boxes, merged.not_inside(boxes)
 
 
 def _enclosing(a: kdb.Region, b: kdb.Region, p: tuple[Any, ...]) -> kdb.EdgePairs:
-    return a.enclosing_check(
-        b, p[0], False, _METRICS[p[1]], None, None, None, True, kdb.Region.NoOppositeFilter, _RECT[p[2]]
-    )
+    d, metric, rect = p
+    if rect is None:
+        return _plain_enclosing(a, b, d, metric)
+    split = _split_filtered(a, b, d)
+    if split is None:
+        return _plain_enclosing(a, b, d, metric, rect)
+    filtered, rest = split
+    if filtered.is_empty():
+        return _plain_enclosing(rest, b, d, metric)
+    # Polygons of the first operand don't influence one another's pairs.
+    return _plain_enclosing(filtered, b, d, metric, rect) + _plain_enclosing(rest, b, d, metric)
+
+
+def _enclosing_filtered(a: kdb.Region, b: kdb.Region, p: tuple[Any, ...]) -> kdb.Edges | None:
+    """The edges that one rectangle filter leaves and another doesn't.
+
+    Only polygons with a filtered side can make a difference; their neighbours may cancel it.
+    """
+    d, metric, left, removed = p
+    split = _split_filtered(a, b, d)
+    if split is None:
+        near = a
+    else:
+        filtered, rest = split
+        if filtered.is_empty():
+            return None
+        near = rest.interacting(filtered.sized(2 * d, 2 * d, 2)) + filtered
+    first, second = (_plain_enclosing(near, b, d, metric, rect).edges() for rect in (left, removed))
+    return first - second
+
+
+def unshielded(node: Node, a: Collection, b: Collection | None = None) -> kdb.EdgePairs:
+    """Return all pairs of a check node, those that lie behind other edges included, without rectangle filters."""
+    d, metric = node.params[0], METRICS[node.params[1]]
+    if b is not None:
+        b = b.dup() if b is a else b
+        if isinstance(a, kdb.Edges):
+            return a.separation_check(b, d, False, metric, None, None, None)
+        check = a.separation_check if node.op == "separation" else a.enclosing_check
+        return check(b, d, False, metric, None, None, None, False)
+    if isinstance(a, kdb.Edges):
+        return a.space_check(d, False, metric, None, None, None)
+    if node.op == "width_not":
+        return a.width_check(d + 1, False, metric, None, None, None, False)
+    check = {"width": a.width_check, "space": a.space_check, "notch": a.notch_check}[node.op]
+    return check(d, False, metric, None, None, None, False)
 
 
 def _width_not(a: kdb.Region, p: tuple[Any, ...]) -> kdb.Edges:
     """Edges whose width differs from the value: the narrower ones and, as KLayout's negative output, the wider ones."""
     node = kdb.CompoundRegionOperationNode
-    metric = _METRICS[p[1]]
+    metric = METRICS[p[1]]
     narrow = a.width_check(p[0], False, metric, None, None, None)
     wide = a.width_check(p[0] + 1, False, metric, None, None, None, True, True)
     del node
@@ -152,9 +229,9 @@ def _filter(name: str, inverse: bool) -> Callable[[Collection, tuple[Any, ...]],
 
 
 _UNARY: dict[str, Callable[[Any, tuple[Any, ...]], Collection]] = {
-    "width": lambda a, p: a.width_check(p[0], False, _METRICS[p[1]], None, None, None),
-    "space": lambda a, p: a.space_check(p[0], False, _METRICS[p[1]], None, None, None),
-    "notch": lambda a, p: a.notch_check(p[0], False, _METRICS[p[1]], None, None, None),
+    "width": lambda a, p: a.width_check(p[0], False, METRICS[p[1]], None, None, None),
+    "space": lambda a, p: a.space_check(p[0], False, METRICS[p[1]], None, None, None),
+    "notch": lambda a, p: a.notch_check(p[0], False, METRICS[p[1]], None, None, None),
     "width_not": _width_not,
     "with_angle": lambda a, p: a.with_angle(p[0], False),
     **{f"with_{m}": _filter(m, False) for m in ("length", "area", "height", "width")},
@@ -175,4 +252,5 @@ _BINARY: dict[str, Callable[[Any, Any, tuple[Any, ...]], Collection]] = {
     "not_interacting": lambda a, b, p: a.not_interacting(b),
     "separation": _separation,
     "enclosing": _enclosing,
+    "enclosing_filtered": _enclosing_filtered,
 }

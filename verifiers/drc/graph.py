@@ -12,7 +12,8 @@ from edagym.verifiers.drc.expression import Expr, Kind, Quantity
 from edagym.verifiers.drc.rules import RuleTable
 
 MAX_LENGTH = 2**30
-_SLACK = 4  # database units per leaf: touching counts as interacting, and slanted intersections snap to the grid
+NOTCH_LOCAL = 20_000  # database units; wider notches are looked for polygon by polygon
+SLACK = 4  # database units per leaf: touching counts as interacting, and slanted intersections snap to the grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One measurement of a rule: `node` yields violations of rule `rule`."""
+    """One measurement of a rule.
+
+    Attributes:
+        rule: Rule id.
+        node: The node that yields the violations.
+        unordered: Whether they are pairs of edges of one layer, whose order means nothing (and isn't stable).
+    """
 
     rule: str
     node: int
+    unordered: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +100,51 @@ def compile_table(table: RuleTable, dbu: float) -> Graph:
     nodes: list[Node] = []
     index: dict[tuple[Any, ...], int] = {}
 
-    def add(expr: Expr, rule: str) -> int:
-        args = tuple(add(a, rule) for a in expr.args)
-        params = tuple(_param(p, dbu, rule) for p in expr.params)
-        key = (expr.op, args, params)
+    def intern(op: str, args: tuple[int, ...], params: tuple[Any, ...], kind: Kind) -> int:
+        key = (op, args, params)
         if key not in index:
-            layers = (
-                frozenset(params[:1]) if expr.op == "layer" else frozenset().union(*(nodes[a].layers for a in args))
-            )
-            reach = max((nodes[a].reach for a in args), default=_SLACK) + _own_reach(expr.op, params)
+            layers = frozenset(params[:1]) if op == "layer" else frozenset().union(*(nodes[a].layers for a in args))
+            reach = max((nodes[a].reach for a in args), default=SLACK) + _own_reach(op, params)
             index[key] = len(nodes)
-            nodes.append(Node(expr.op, args, params, expr.kind, layers, reach))
+            nodes.append(Node(op, args, params, kind, layers, reach))
         return index[key]
 
-    outputs = tuple(Output(r.id, add(m, r.id)) for r in table.rules.values() for m in r.measures)
+    def add(expr: Expr, rule: str) -> int:
+        if _differ_in_filter(expr):
+            first, second = (e.args[0] for e in expr.args)
+            args = tuple(add(a, rule) for a in first.args)
+            d, metric, left = (_param(p, dbu, rule) for p in first.params)
+            return intern("enclosing_filtered", args, (d, metric, left, second.params[2]), "edges")
+        params = tuple(_param(p, dbu, rule) for p in expr.params)
+        return intern(expr.op, tuple(add(a, rule) for a in expr.args), params, expr.kind)
+
+    outputs = tuple(
+        Output(r.id, add(m, r.id), _unordered(m))
+        for r in table.rules.values()
+        for m in r.measures
+        if not _always_empty(m)
+    )
     return Graph(table, dbu, tuple(nodes), outputs)
+
+
+def _unordered(expr: Expr) -> bool:
+    while expr.kind == "edge_pairs" and expr.op in ("with_angle", "join"):
+        expr = expr.args[0]
+    return expr.op in ("width", "space", "notch")
+
+
+def _always_empty(expr: Expr) -> bool:
+    """Whether a measurement asks for objects that don't interact with themselves."""
+    return expr.op == "not_interacting" and expr.args[0] == expr.args[1]
+
+
+def _differ_in_filter(expr: Expr) -> bool:
+    """Whether a tree subtracts an enclosing check's edges from the same check's with another rectangle filter."""
+    if expr.op != "not" or any(a.op != "edges" or a.args[0].op != "enclosing" for a in expr.args):
+        return False
+    first, second = (a.args[0] for a in expr.args)
+    rects = (first.params[2], second.params[2])
+    return first.args == second.args and first.params[:2] == second.params[:2] and None not in rects
 
 
 def _param(value: Any, dbu: float, rule: str) -> Any:
@@ -119,8 +157,10 @@ def _param(value: Any, dbu: float, rule: str) -> Any:
 
 
 def _own_reach(op: str, params: tuple[Any, ...]) -> int:
-    if op in ("width", "space", "width_not", "separation", "enclosing"):
+    if op in ("width", "space", "width_not", "separation", "enclosing", "enclosing_filtered"):
         return int(params[0]) + 1
+    if op == "notch":
+        return int(params[0]) + 1 if params[0] <= NOTCH_LOCAL else 0
     if op == "sized":
         return max(abs(params[0]), abs(params[1]))
     if op == "extended_out":

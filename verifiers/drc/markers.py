@@ -24,8 +24,8 @@ class Marker:
         rule: Rule id.
         kind: ``"polygon"``, ``"edge"`` or ``"edge_pair"``.
         rings: Flat coordinates (x1, y1, x2, y2, ...): hull and holes of a polygon, one edge, or two edges. Rings start
-            at their lowest-left point, single edges at their smaller end, and the edges of a symmetric pair are sorted,
-            so that equal violations are equal objects.
+            at their lowest-left point, single edges at their smaller end, and the edges of a pair on one layer are
+            sorted, so that equal violations are equal objects.
         symmetric: Whether the two edges of a pair play the same part (both lie on one layer).
     """
 
@@ -41,9 +41,9 @@ class Marker:
         ys = [y for ring in self.rings for y in ring[1::2]]
         return (min(xs), min(ys), max(xs), max(ys))
 
-    def moved(self, trans: kdb.Trans | kdb.ICplxTrans) -> Marker:
+    def moved(self, trans: kdb.Trans | kdb.ICplxTrans, unordered: bool = False) -> Marker:
         """Return the marker in another frame, canonical again."""
-        return from_klayout(self.rule, trans * self.to_klayout())
+        return from_klayout(self.rule, trans * self.to_klayout(), unordered)
 
     def to_klayout(self) -> kdb.Polygon | kdb.Edge | kdb.EdgePair:
         """Return the KLayout object in database units."""
@@ -78,24 +78,24 @@ def _ring(source: Iterable[kdb.Point]) -> Ring:
     return tuple(c for p in pts[start:] + pts[:start] for c in p)
 
 
-def from_klayout(rule: str, value: kdb.Polygon | kdb.Edge | kdb.EdgePair) -> Marker:
-    """Return the canonical marker of a KLayout object (database units)."""
+def from_klayout(rule: str, value: kdb.Polygon | kdb.Edge | kdb.EdgePair, unordered: bool = False) -> Marker:
+    """Return the canonical marker of a KLayout object (database units); `unordered`: a pair's order means nothing."""
     if isinstance(value, kdb.Edge):
         ring = _edge(value)
         return Marker(rule, "edge", (min(ring, ring[2:] + ring[:2]),))
     if isinstance(value, kdb.EdgePair):
         rings = (_edge(value.first), _edge(value.second))
-        if value.symmetric and rings[0] > rings[1]:
+        if (unordered or value.symmetric) and rings[0] > rings[1]:
             rings = (rings[1], rings[0])
         return Marker(rule, "edge_pair", rings, value.symmetric)
     holes = sorted(_ring(value.each_point_hole(i)) for i in range(value.holes()))
     return Marker(rule, "polygon", (_ring(value.each_point_hull()), *holes))
 
 
-def collection_markers(rule: str, collection: Any) -> Iterator[Marker]:
+def collection_markers(rule: str, collection: Any, unordered: bool = False) -> Iterator[Marker]:
     """Yield the markers of a Region, Edges or EdgePairs collection."""
     for value in collection.each():
-        yield from_klayout(rule, value)
+        yield from_klayout(rule, value, unordered)
 
 
 class _RuleMarkers:

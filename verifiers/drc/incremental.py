@@ -1,0 +1,214 @@
+"""Incremental re-check: after an edit, only the markers near it are computed again. Equal to a full check, always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from edagym.verifiers.drc.check import find_markers, raw_shapes
+from edagym.verifiers.drc.evaluate import Leaf
+from edagym.verifiers.drc.expression import Expr
+from edagym.verifiers.drc.graph import Graph, compile_table
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
+from edagym.verifiers.drc.rules import RuleTable
+from edagym.verifiers.drc.zone import Dirty, RulePlan, evaluate_zone, grown, plan_rules, union
+
+_PAD_NM = 60
+_NEAR_NM = 200
+_GROW_NM = 2000
+# Edits of a master with more placements than this are cheaper to check by evaluating the rules on the whole layout.
+_MAX_CLUSTERS = 400
+
+
+class IncrementalChecker:
+    """Keeps the markers of a layout up to date while it is edited.
+
+    Args:
+        layout: The layout. Edit it in place, then call `recheck`.
+        table: The rules.
+        markers: All flat markers of the layout as it is, e.g. `CheckReport.markers`; computed if not given.
+
+    Attributes:
+        markers: The current markers.
+    """
+
+    def __init__(self, layout: DRCLayout, table: RuleTable, markers: MarkerStore | None = None) -> None:
+        self.layout = layout
+        self.table = table
+        self.markers = markers.copy() if markers is not None else find_markers(layout, table)
+        self._graph = compile_table(table, layout.dbu)
+        self._plans, self._supersets = _plans(self._graph)
+        self._pad = _dbu(_PAD_NM, layout.dbu)
+
+    def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
+        """Bring the markers up to date after an edit.
+
+        Args:
+            dirty: Boxes in database units of the top cell that together cover every shape that was added or removed
+                (for an edit inside a master: at every placement).
+            layers: Names of the layers that those shapes are on.
+
+        Returns:
+            The ids of the rules whose markers changed.
+        """
+        names = frozenset(layers)
+        plans = [p for p in self._plans.values() if p.layers & names]
+        clusters = _clusters(dirty, _dbu(_NEAR_NM, self.layout.dbu))
+        if not plans or not clusters:
+            return frozenset()
+        bounds = self._bounds()
+        changed: set[str] = set()
+        local = [p for p in plans if p.rule not in self._supersets]
+        if len(clusters) > _MAX_CLUSTERS:
+            changed |= self._replace_all(local)
+        else:
+            for box in clusters:
+                for group in _groups(local):
+                    changed |= self._recheck_box(Dirty(box, names), group, bounds)
+        changed |= self._replace_all([p for p in plans if p.rule in self._supersets])
+        return frozenset(changed)
+
+    def _bounds(self) -> Box:
+        b = self.layout.top.bbox()
+        return (0, 0, 0, 0) if b.empty() else (b.left, b.bottom, b.right, b.top)
+
+    def _shapes(self, window: Box) -> Leaf:
+        return lambda name: raw_shapes(self.layout, self.table, name, window)
+
+    def _recheck_box(self, dirty: Dirty, group: Sequence[RulePlan], bounds: Box) -> set[str]:
+        reach = max(p.reach for p in group)
+        zone = grown(dirty.box, reach + self._pad)
+        todo: list[tuple[Sequence[RulePlan], Box, Box]] = [(group, zone, grown(zone, self._pad))]
+        changed: set[str] = set()
+        while todo:
+            plans, zone, decide = todo.pop()
+            results = evaluate_zone(self._graph, plans, self._shapes, zone, decide, bounds, dirty)
+            for plan in plans:
+                result = results[plan.rule]
+                if result.wider is None and result.zone is None:
+                    if self._replace(plan.rule, zone, result.markers):
+                        changed.add(plan.rule)
+                    continue
+                wanted = zone if result.zone is None else result.zone
+                view = union(decide, grown(wanted, self._pad))
+                if result.wider is not None:
+                    view = self._widened(view, result.wider, bounds, plan.reach)
+                todo.append(((plan,), wanted, view))
+        return changed
+
+    def _widened(self, view: Box, wider: Box, bounds: Box, reach: int) -> Box:
+        """Return a deciding box that covers `wider`, and generously more on the sides where that sticks out."""
+        step = _dbu(_GROW_NM, self.layout.dbu)
+        size = max(view[2] - view[0], view[3] - view[1]) // 2 + step
+        limit = grown(bounds, reach + 1)
+        sides = []
+        for k in range(4):
+            sign = -1 if k < 2 else 1
+            value = view[k]
+            if sign * wider[k] > sign * value:
+                value = sign * min(sign * wider[k] + size, max(sign * limit[k], sign * wider[k]))
+            sides.append(value)
+        return (sides[0], sides[1], sides[2], sides[3])
+
+    def _replace(self, rule: str, zone: Box, found: dict[Marker, int]) -> bool:
+        """Put the zone's new markers of a rule in the place of the old ones; return whether anything changed."""
+        store = self.markers
+        changed = False
+        for m in store.touching(rule, zone):
+            if m not in found:
+                store.remove(m)
+                changed = True
+        for m, n in found.items():
+            if store.multiplicity(m) != n:
+                store.put(m, n)
+                changed = True
+        return changed
+
+    def _replace_all(self, plans: Sequence[RulePlan]) -> set[str]:
+        """Evaluate rules on the whole layout, except those whose superset has no markers."""
+        empty = [p.rule for p in plans if p.rule in self._supersets and not self.markers.of(self._supersets[p.rule])]
+        found = find_markers(self.layout, self.table, rules=[p.rule for p in plans if p.rule not in empty])
+        changed = set()
+        for plan in plans:
+            old, new = self.markers.of(plan.rule), found.of(plan.rule)
+            for m in old.keys() - new.keys():
+                self.markers.remove(m)
+            for m, n in new.items():
+                self.markers.put(m, n)
+            if old != new:
+                changed.add(plan.rule)
+        return changed
+
+
+def _dbu(nm: float, dbu: float) -> int:
+    return max(1, round(nm * 0.001 / dbu))
+
+
+def _plans(graph: Graph) -> tuple[dict[str, RulePlan], dict[str, str]]:
+    """Return the plans of all rules, and for rules that look for narrow notches a rule that finds at least as much.
+
+    Whether two edges form a notch depends on a connection that may run far away. But notches are spaces: where the same
+    measurement with `space` is another rule that finds nothing, there are no notches either.
+    """
+    plans = plan_rules(graph)
+    single = {
+        r.measures[0]: r.id for r in graph.table.rules.values() if len(r.measures) == 1 and not _uses(r.measures[0])
+    }
+    supersets = {}
+    for rule in graph.table.rules.values():
+        if len(rule.measures) == 1 and _uses(rule.measures[0]):
+            twin = single.get(_with_space(rule.measures[0]))
+            if twin is not None and _monotone(rule.measures[0]):
+                supersets[rule.id] = twin
+    return plans, supersets
+
+
+def _uses(e: Expr) -> bool:
+    return e.op == "notch" or any(_uses(a) for a in e.args)
+
+
+def _with_space(e: Expr) -> Expr:
+    op = "space" if e.op == "notch" else e.op
+    return Expr(op, tuple(_with_space(a) for a in e.args), e.params, e.kind)
+
+
+def _monotone(e: Expr) -> bool:
+    """Return whether more pairs in the notch check can only mean more in the result."""
+    if e.op == "notch":
+        return True
+    if e.op not in ("with_angle", "edges", "not", "and"):
+        return False
+    return _monotone(e.args[0]) and not any(_uses(a) for a in e.args[1:])
+
+
+def _groups(plans: Sequence[RulePlan]) -> list[list[RulePlan]]:
+    """Split rules into groups of similar reach, so that a far-reaching rule doesn't widen the view of all others."""
+    ordered = sorted(plans, key=lambda p: p.reach)
+    groups: list[list[RulePlan]] = []
+    for p in ordered:
+        if groups and p.reach <= 3 * groups[-1][0].reach + 400:
+            groups[-1].append(p)
+        else:
+            groups.append([p])
+    return groups
+
+
+def _clusters(boxes: Iterable[Box], near: int) -> list[Box]:
+    """Join boxes that are near one another, in any order of input to the same result."""
+    joined = sorted({(min(b[0], b[2]), min(b[1], b[3]), max(b[0], b[2]), max(b[1], b[3])) for b in boxes})
+    if len(joined) > _MAX_CLUSTERS:
+        return joined
+    merging = True
+    while merging:
+        merging = False
+        result: list[Box] = []
+        for b in joined:
+            for k, other in enumerate(result):
+                if touches(grown(b, near), other):
+                    result[k] = union(b, other)
+                    merging = True
+                    break
+            else:
+                result.append(b)
+        joined = sorted(result)
+    return joined
