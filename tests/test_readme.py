@@ -69,7 +69,7 @@ def test_there_are_code_blocks() -> None:
 
 
 def test_commands_exist() -> None:
-    commands = set(re.findall(r"`edagym (\w+)", README)) | set(re.findall(r"bin/edagym (\w+)", SHELL))
+    commands = set(re.findall(r"`edagym ([\w-]+)", README)) | set(re.findall(r"bin/edagym ([\w-]+)", SHELL))
     known = next(a for a in build_parser()._actions if a.dest == "command").choices
     assert known is not None
     assert commands == set(known)

@@ -1,0 +1,165 @@
+"""What a DRC episode runs on: a task prepared once, and its layout under edits, with its markers up to date."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from edagym.envs.drc.edits import Applied, LayoutEditor
+from edagym.envs.drc.observation import static_arrays
+from edagym.envs.drc.reporting import place
+from edagym.errors import TaskError
+from edagym.spaces.drc_actions import MAX_CELLS
+from edagym.spaces.drc_edits import DRCEdit
+from edagym.task_assets.drc.task import DRCTask
+from edagym.verifiers.drc import CheckReport, DRCLayout, Marker, MarkerStore, full_check, load_table
+from edagym.verifiers.drc.guards import die_box
+from edagym.verifiers.drc.incremental import IncrementalChecker
+from edagym.verifiers.drc.verifier import DRCVerifier
+
+_MAX_STORES = 512
+
+
+class PreparedTask:
+    """What depends on a task only; shared by the environments of a process, so treat it as read-only.
+
+    Args:
+        task: The task.
+
+    Raises:
+        TaskError: If layout, rules or violations of the task are unusable or do not fit each other.
+    """
+
+    def __init__(self, task: DRCTask) -> None:
+        self.task = task
+        self.view = task.view()
+        self.table = load_table(task.rules)
+        self.initial = DRCLayout.from_bytes(task.gds, f"layout of {task.id}")
+        if self.initial.top.name != task.top:
+            raise TaskError(f"{task.id}: another top cell", field="top", value=self.initial.top.name, allowed=task.top)
+        names = sorted(c.name for c in self.initial.layout.each_cell() if c.name != task.top)
+        if len(names) >= MAX_CELLS:
+            raise TaskError(f"{task.id}: too many cells", field="cells", value=len(names), allowed=f"< {MAX_CELLS}")
+        self.cells = ("", *names)
+        self.cell_rows = {name: i for i, name in enumerate(self.cells)}
+        self.layers = tuple(self.table.layers)
+        self.arrays = tuple(static_arrays(self.view, self.table, self.initial.dbu).items())
+        self.violations = place(task.violations, self.initial, self.table)
+        self.die = die_box(self.initial)
+        golden = None if task.golden is None else DRCLayout.from_bytes(task.golden, f"golden layout of {task.id}")
+        self.verifier = DRCVerifier(self.initial, self.table, task.counts, task.limits, golden)
+        self._markers: MarkerStore | None = None
+        self._plain: dict[str, Any] | None = None
+
+    @property
+    def markers(self) -> MarkerStore:
+        """The initial layout's markers: the task's own, or those of a full check where it has none."""
+        if self._markers is None:
+            if self.task.markers is None:
+                self._markers = full_check(self.initial, self.table).markers
+            else:
+                self._markers = MarkerStore(self.table.rules, self.initial.dbu)
+                for rule, kind, rings, symmetric, count in self.task.markers:
+                    if rule not in self.table.rules:
+                        raise TaskError(f"{self.task.id}: marker of an unknown rule", field="markers", value=rule)
+                    self._markers.add(Marker(rule, kind, rings, symmetric), count)  # type: ignore[arg-type]
+        return self._markers
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The whole task as plain data, made once: treat it as read-only."""
+        if self._plain is None:
+            self._plain = task_to_plain(self.task)
+        return self._plain
+
+
+def task_to_plain(task: DRCTask) -> dict[str, Any]:
+    """Return a task with its layouts as JSON-ready data, and a digest of it all."""
+    data: dict[str, Any] = {"task": task.to_dict(), "gds": _pack(task.gds)}
+    data["golden"] = None if task.golden is None else _pack(task.golden)
+    data["digest"] = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return data
+
+
+def task_from_plain(data: Any) -> DRCTask:
+    """Undo `task_to_plain`; raises `TaskError`, `KeyError`, `TypeError` or `ValueError`."""
+    golden = data["golden"]
+    return DRCTask.from_dict(
+        data["task"], _unpack(data["gds"]), None if golden is None else _unpack(golden), source="snapshot"
+    )
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode("ascii")
+
+
+def _unpack(text: str) -> bytes:
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True))
+    except zlib.error as e:
+        raise ValueError(str(e)) from e
+
+
+class LayoutState:
+    """A task's layout while it is edited.
+
+    Args:
+        prepared: The task.
+    """
+
+    def __init__(self, prepared: PreparedTask) -> None:
+        self.prepared = prepared
+        self.layout = prepared.initial.copy()
+        self._editor = LayoutEditor(self.layout, prepared.table, prepared.die)
+        self._checker: IncrementalChecker | None = None
+        self._unchecked: list[Applied] = []
+        # Markers of layouts met before, by their edits: searching policies come back to the same ones.
+        self._stores: OrderedDict[tuple[DRCEdit, ...], MarkerStore] = OrderedDict()
+
+    @property
+    def edits(self) -> tuple[DRCEdit, ...]:
+        """The applied edits, oldest first."""
+        return self._editor.edits
+
+    def apply(self, edit: DRCEdit) -> None:
+        """Apply an edit; raises `EditError` and then changes nothing."""
+        self._unchecked.append(self._editor.apply(edit))
+
+    def undo(self) -> None:
+        """Take the last edit back; raises `EditError` if there is none."""
+        self._unchecked.append(self._editor.undo())
+
+    def restore(self, edits: Sequence[DRCEdit]) -> None:
+        """Return to the state after `edits`; raises `EditError` if one does not fit."""
+        self._unchecked += self._editor.restore(edits)
+
+    def markers(self) -> MarkerStore:
+        """Return the markers of the layout as it is; a copy."""
+        if self._checker is None:
+            self._checker = IncrementalChecker(self.layout, self.prepared.table, self._initial_markers())
+        key = self.edits
+        known = self._stores.get(key)
+        if known is not None:
+            self._stores.move_to_end(key)
+            self._checker.markers = known.copy()
+        else:
+            for change in self._unchecked:
+                self._checker.recheck(change.boxes, change.layers)
+            self._stores[key] = self._checker.markers.copy()
+            if len(self._stores) > _MAX_STORES:
+                self._stores.popitem(last=False)
+        self._unchecked.clear()
+        return self._stores[key].copy()
+
+    def _initial_markers(self) -> MarkerStore:
+        self._stores[()] = self.prepared.markers.copy()
+        return self.prepared.markers
+
+    def report(self) -> CheckReport:
+        """Check the layout as it is. The report refers to the layout: read it before the next edit."""
+        return CheckReport(self.layout, self.prepared.table, self.markers(), self.prepared.task.roi)
