@@ -404,7 +404,7 @@ def _to_query(action: Mapping[str, Any], context: ActionContext) -> Query:
         kind, cell = KINDS[_row(action, "kind", len(KINDS))], _cell(action, "cell", context)
         points = _ring(action, "points")
     # Parsed once more, because an action need not lie inside the space.
-    return query_from_dict(query_to_dict(Query(level, kind, points, cell, *picked, start, start + count)))
+    return query_from_dict(query_to_dict(Query(level, kind, points, cell, picked[0], picked[1], start, start + count)))
 
 
 def _from_query(query: Query, context: ActionContext, out: dict[str, Any]) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from edagym.envs.core.edit_env import EditEnv, Observation
-from edagym.envs.drc.observation import observation_space, shape_arrays, violation_arrays
+from edagym.envs.drc.observation import observation_space, violation_arrays
 from edagym.envs.drc.prompt import render_prompt, render_violations
-from edagym.envs.drc.queries import FoundShape, run_query, shapes_near
+from edagym.envs.drc.queries import run_query
 from edagym.envs.drc.reporting import PlacedViolation, place, report_items
-from edagym.envs.drc.state import LayoutState, PreparedTask, task_from_plain
+from edagym.envs.drc.state import LayoutState, Nearby, PreparedTask, task_from_plain
 from edagym.errors import EditError, TaskError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_actions import (
-    MAX_SHAPES,
     MAX_VIOLATIONS,
     ActionContext,
     DRCActionSpace,
@@ -32,9 +31,6 @@ from edagym.task_assets.drc.task import DRCTask, DRCView, Violation
 from edagym.verifiers.drc import DRCLayout
 from edagym.verifiers.drc.verifier import violation_reduction
 from edagym.verifiers.verdict import Verdict
-
-NEAR_NM = 150
-"""Shapes are listed whose bounding boxes lie within this distance of the selected violation's, nm."""
 
 _PREPARED: OrderedDict[int, PreparedTask] = OrderedDict()
 _MAX_PREPARED = 64
@@ -113,7 +109,6 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         self._text = ""
         self._violations: tuple[PlacedViolation, ...] = ()
         self._violation_arrays: dict[str, np.ndarray] = {}
-        self._near: tuple[Any, tuple[FoundShape, ...], dict[str, np.ndarray]] | None = None
 
     # -- the running episode ---------------------------------------------------------------------------------------
 
@@ -193,7 +188,7 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
     def __getstate__(self) -> dict[str, Any]:
         # The layout holds KLayout objects, which do not pickle; it is made again on demand.
         edits = self._saved_edits if self._state is None else self._state.edits
-        return {**super().__getstate__(), "_state": None, "_saved_edits": edits, "_near": None}
+        return {**super().__getstate__(), "_state": None, "_saved_edits": edits}
 
     # -- EditEnv ---------------------------------------------------------------------------------------------------
 
@@ -226,18 +221,15 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
             self._state = LayoutState(self._prepare(task))
         else:
             self._state.restore(())
-        self._set_report(task.violations, task.counts, self._state.prepared.violations)
+        prepared = self._state.prepared
+        self._reported, self._counts, self._selected = task.violations, dict(task.counts), 0
+        self._violations, self._violation_arrays = prepared.violations, prepared.violation_arrays
 
-    def _set_report(
-        self,
-        items: tuple[Violation, ...],
-        counts: Mapping[str, int],
-        placed: tuple[PlacedViolation, ...] | None = None,
-    ) -> None:
+    def _set_report(self, items: tuple[Violation, ...], counts: Mapping[str, int]) -> None:
         """Remember a report as what the agent knows."""
         prepared = self._ready.prepared
         self._reported, self._counts, self._selected = items, dict(counts), 0
-        self._violations = place(items, prepared.initial, prepared.table) if placed is None else placed
+        self._violations = place(items, prepared.initial, prepared.table)
         self._violation_arrays = violation_arrays(
             self._violations, counts, prepared.table, prepared.cell_rows, prepared.initial.dbu
         )
@@ -293,25 +285,9 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         observation["last_edit_error"] = np.array((bool(self._edit_error),), np.int8)
         return observation
 
-    def _nearby(self) -> tuple[tuple[FoundShape, ...], dict[str, np.ndarray]]:
-        """Return the shapes near the selected violation and their arrays, found once per layout and selection."""
-        state = self._ready
-        box = self._violations[self._selected].box if self._violations else None
-        key = (state.edits, box)
-        if self._near is None or self._near[0] != key:
-            prepared = state.prepared
-            shapes: tuple[FoundShape, ...] = ()
-            if box is not None:
-                near = round(NEAR_NM * 0.001 / prepared.initial.dbu)
-                window = (box[0] - near, box[1] - near, box[2] + near, box[3] + near)
-                shapes = tuple(
-                    shapes_near(state.layout, prepared.table, window, box, prepared.layers, limit=MAX_SHAPES)
-                )
-            arrays = shape_arrays(
-                shapes, box, prepared.table, prepared.cell_rows, prepared.task.top, prepared.initial.dbu
-            )
-            self._near = (key, shapes, arrays)
-        return self._near[1], self._near[2]
+    def _nearby(self) -> Nearby:
+        """Return the shapes near the selected violation and their arrays."""
+        return self._ready.nearby(self._violations[self._selected].box if self._violations else None)
 
     def _to_json(self, action: DRCEdit | Query | Command) -> dict[str, Any]:
         return drc_action_to_json(action)

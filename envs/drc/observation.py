@@ -136,7 +136,7 @@ def violation_arrays(
     dbu: float,
 ) -> _Arrays:
     """Return the arrays of a report: at most 64 violations in full, all of them in the counts."""
-    out = {
+    out: _Arrays = {
         "counts": np.zeros(MAX_RULES, np.int32),
         "n_violations": np.array((sum(counts.values()),), np.int32),
         "violation_rule": np.full(MAX_VIOLATIONS, -1, np.int16),
@@ -168,7 +168,7 @@ def shape_arrays(
     dbu: float,
 ) -> _Arrays:
     """Return the arrays of the shapes near the selected violation."""
-    out = {
+    out: _Arrays = {
         "shape_layer": np.full(MAX_SHAPES, -1, np.int16),
         "shape_cell": np.full(MAX_SHAPES, -1, np.int16),
         "shape_points": np.zeros((MAX_SHAPES, SHAPE_POINTS, 2), np.int32),

@@ -10,11 +10,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from edagym.envs.drc.edits import Applied, LayoutEditor
-from edagym.envs.drc.observation import static_arrays
-from edagym.envs.drc.reporting import place
+from edagym.envs.drc.observation import shape_arrays, static_arrays, violation_arrays
+from edagym.envs.drc.queries import FoundShape, shapes_near
+from edagym.envs.drc.reporting import Box, place
 from edagym.errors import TaskError
-from edagym.spaces.drc_actions import MAX_CELLS
+from edagym.spaces.drc_actions import MAX_CELLS, MAX_SHAPES
 from edagym.spaces.drc_edits import DRCEdit
 from edagym.task_assets.drc.task import DRCTask
 from edagym.verifiers.drc import CheckReport, DRCLayout, Marker, MarkerStore, full_check, load_table
@@ -22,7 +25,14 @@ from edagym.verifiers.drc.guards import die_box
 from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.verifier import DRCVerifier
 
+NEAR_NM = 150
+"""Shapes are listed whose bounding boxes lie within this distance of the selected violation's, nm."""
+
 _MAX_STORES = 512
+_MAX_NEARBY = 64
+
+Nearby = tuple[tuple[FoundShape, ...], dict[str, np.ndarray]]
+"""Listed shapes and their arrays (`edagym.envs.drc.observation.shape_arrays`)."""
 
 
 class PreparedTask:
@@ -50,6 +60,9 @@ class PreparedTask:
         self.layers = tuple(self.table.layers)
         self.arrays = tuple(static_arrays(self.view, self.table, self.initial.dbu).items())
         self.violations = place(task.violations, self.initial, self.table)
+        self.violation_arrays = violation_arrays(
+            self.violations, task.counts, self.table, self.cell_rows, self.initial.dbu
+        )
         self.die = die_box(self.initial)
         golden = None if task.golden is None else DRCLayout.from_bytes(task.golden, f"golden layout of {task.id}")
         self.verifier = DRCVerifier(self.initial, self.table, task.counts, task.limits, golden)
@@ -120,6 +133,7 @@ class LayoutState:
         self._unchecked: list[Applied] = []
         # Markers of layouts met before, by their edits: searching policies come back to the same ones.
         self._stores: OrderedDict[tuple[DRCEdit, ...], MarkerStore] = OrderedDict()
+        self._nearby: OrderedDict[tuple[tuple[DRCEdit, ...], Box | None], Nearby] = OrderedDict()
 
     @property
     def edits(self) -> tuple[DRCEdit, ...]:
@@ -163,3 +177,24 @@ class LayoutState:
     def report(self) -> CheckReport:
         """Check the layout as it is. The report refers to the layout: read it before the next edit."""
         return CheckReport(self.layout, self.prepared.table, self.markers(), self.prepared.task.roi)
+
+    def nearby(self, box: Box | None) -> Nearby:
+        """Return the shapes around a box (database units, top frame; None: no shapes) and their arrays: read-only."""
+        key = (self.edits, box)
+        found = self._nearby.get(key)
+        if found is None:
+            found = self._nearby[key] = self._find_nearby(box)
+            if len(self._nearby) > _MAX_NEARBY:
+                self._nearby.popitem(last=False)
+        return found
+
+    def _find_nearby(self, box: Box | None) -> Nearby:
+        prepared = self.prepared
+        dbu = prepared.initial.dbu
+        shapes: tuple[FoundShape, ...] = ()
+        if box is not None:
+            near = round(NEAR_NM * 0.001 / dbu)
+            window = (box[0] - near, box[1] - near, box[2] + near, box[3] + near)
+            shapes = tuple(shapes_near(self.layout, prepared.table, window, box, prepared.layers, limit=MAX_SHAPES))
+        arrays = shape_arrays(shapes, box, prepared.table, prepared.cell_rows, prepared.task.top, dbu)
+        return shapes, arrays
