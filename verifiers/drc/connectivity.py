@@ -6,7 +6,8 @@ original nets is shorted. The result does not depend on names. Anchors that move
 only such pairs disagree, KLayout's graph comparison decides.
 
 Conductors with at most one anchor (dangling wires, test structures without transistors) mean nothing to a netlist, so
-they are followed by their geometry wherever the two layouts differ: what overlaps must stay together and apart.
+they are followed by their geometry wherever the two layouts differ: what overlaps must stay together and apart, and no
+part of a net may be cut off from all its anchors.
 
 `window_guard` is the same audit on a window, in milliseconds: wires that leave the window are anchors too. It finds
 every change of connectivity that an edit inside the window can make; but what it reports as open or short may be
@@ -22,7 +23,7 @@ from typing import Any
 import klayout.db as kdb
 
 from edagym.errors import EDAGymError, TaskError, ToolError
-from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts
+from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts, placements
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
@@ -106,7 +107,7 @@ class Reference:
         try:
             found = Extraction(layout.layout, layout.top.name, self.stack)
             windows = self._windows(layout, changes)
-            steps = [(b.x - a.x, b.y - a.y) for a, b in changes.moves if a.parent == self.layout.top.name]
+            steps = _steps(layout, changes)
             return _audit(_Side(self.extraction, self.layout), _Side(found, layout), windows, steps, self.netlist)
         except EDAGymError:
             raise
@@ -121,6 +122,16 @@ class Reference:
                 for box in site.in_top(source.layout, source.top, MAX_WINDOWS):
                     boxes.insert(box.enlarged(1, 1))
         return [p.bbox() for p in boxes.merged().each()]
+
+
+def _steps(layout: DRCLayout, changes: LayoutChanges) -> list[tuple[int, int]]:
+    """Displacements that moved instances made in the top cell's frame."""
+    found: set[tuple[int, int]] = set()
+    for a, b in changes.moves[:MAX_WINDOWS]:
+        for trans in placements(layout.layout, layout.top, a.parent):
+            step = trans * kdb.Vector(b.x - a.x, b.y - a.y)
+            found.add((step.x, step.y))
+    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +151,16 @@ def _audit(
 ) -> list[Finding]:
     before = golden.extraction.netlist if netlist is None else netlist
     pairing = Pairing(before, found.extraction.netlist, steps)
-    findings = pairing.lost_and_added() + pairing.resized()
-    certain = pairing.opens_and_shorts(exact_only=True)
-    if not certain:
-        certain = pairing.opens_and_shorts(exact_only=False)
-        # Only moved anchors disagree, and which is which was a guess: let the graphs decide.
-        if certain and not findings and _same_graph(golden.extraction, found.extraction):
-            certain = []
-    findings += certain + _marked_channels(golden, found, windows) + _loose_conductors(golden, found, windows)
+    findings = pairing.kept_in_place()
+    findings += pairing.opens_and_shorts(exact_only=True)
+    if not findings:
+        findings = pairing.lost_and_added() + pairing.opens_and_shorts(exact_only=False)
+        # Only anchors that moved disagree, and which is which was a guess: let the graphs decide.
+        if findings and pairing.could_have_moved() and _same_graph(golden.extraction, found.extraction):
+            findings = []
+    else:
+        findings += pairing.lost_and_added()
+    findings += pairing.resized() + _marked_channels(golden, found, windows) + _loose_conductors(golden, found, windows)
     findings.sort(key=lambda f: FINDING_KINDS.index(f.kind))
     return findings
 
@@ -208,10 +221,11 @@ def _marked_channels(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) ->
 
 
 def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -> list[Finding]:
-    """Follow nets with at most one anchor by their geometry in the windows where the layouts differ."""
+    """Follow conductors that have no anchors by their geometry in the windows where the layouts differ."""
     dbu = golden.layout.dbu
     joined: dict[NetKey, dict[NetKey, kdb.Box]] = {}
     merged: dict[NetKey, dict[NetKey, kdb.Box]] = {}
+    severed: dict[NetKey, kdb.Box] = {}
     loose: set[NetKey] = set()
     findings: list[Finding] = []
     for window in windows:
@@ -226,8 +240,11 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
                     continue
                 if golden.extraction.anchors(g) == 0:
                     loose.add(g)
+                # Anchors say where the rest of a net went; only a part that lost them all has to be followed.
                 if golden.extraction.anchors(g) < 2:
                     joined.setdefault(g, {}).setdefault(m, piece.bbox())
+                elif name not in DERIVED and found.extraction.anchors(m) == 0:
+                    severed.setdefault(m, piece.bbox())
                 merged.setdefault(m, {}).setdefault(g, piece.bbox())
             if name not in DERIVED:
                 for side, region, nets in zip((golden, found), (before[name], after[name]), floating):
@@ -243,6 +260,8 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
             boxes = list(parts.values())
             text = f"a conductor was cut into {len(parts)} parts"
             findings.append(Finding("open", text, box_um(min(boxes, key=_kdb_area), dbu)))
+    for place in severed.values():
+        findings.append(Finding("open", "a conductor was cut off from its net", box_um(place, dbu)))
     for origins in merged.values():
         if len(origins) > 1 and not loose.isdisjoint(origins):
             boxes = list(origins.values())

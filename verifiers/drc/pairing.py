@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -72,21 +71,45 @@ class Pairing:
         new = [k for k, label in enumerate(after.labels) if label not in kept]
         self.moved_labels, self.lost_labels, self.added_labels = _pair_labels(before, after, gone, new, steps)
 
-    def lost_and_added(self) -> list[Finding]:
-        """Return devices and labels that only one side has, devices of another class, and labels without conductor."""
+    def kept_in_place(self) -> list[Finding]:
+        """Return what is wrong with anchors of certain identity: another class, a label without its conductor."""
         before, after = self.before, self.after
         findings: list[Finding] = []
-        added = {tuple(after.device_xy[j]): j for j in self.added}
-        for i in self.lost:
-            j = added.pop(tuple(before.device_xy[i]), None)
-            kind = CLASSES[before.device_class[i]].lower()
+        for i, _ in self._changed_class():
             where = _device_box(before, i)
-            if j is None:
-                findings.append(Finding("device_lost", f"lost the {kind}-type transistor at {_at(where)}", where))
-            else:
-                text = f"the transistor at {_at(where)} changed from {kind}-type to the other type"
-                findings.append(Finding("device_changed", text, where))
-        for j in sorted(added.values()):
+            kind = CLASSES[before.device_class[i]].lower()
+            text = f"the transistor at {_at(where)} changed from {kind}-type to the other type"
+            findings.append(Finding("device_changed", text, where))
+        for i, j in (*self.exact_labels, *self.moved_labels):
+            if before.label_nets[i] >= 0 > after.label_nets[j]:
+                text = "no conductor is left under the label {}"
+                findings.append(_label_finding("label_lost", text, before.labels[i], before.dbu))
+        return findings
+
+    def _changed_class(self) -> list[tuple[int, int]]:
+        places = {tuple(self.after.device_xy[j]): j for j in self.added}
+        found = ((i, places.get(tuple(self.before.device_xy[i]))) for i in self.lost)
+        return [(i, j) for i, j in found if j is not None]
+
+    def could_have_moved(self) -> bool:
+        """Return whether as many devices of each class, and as many labels of each text, were added as were lost."""
+        before, after = self.before, self.after
+        devices = [sorted(n.device_class[k].tolist()) for n, k in ((before, self.lost), (after, self.added))]
+        labels = [
+            sorted(n.labels[i][:2] for i in k) for n, k in ((before, self.lost_labels), (after, self.added_labels))
+        ]
+        return devices[0] == devices[1] and labels[0] == labels[1]
+
+    def lost_and_added(self) -> list[Finding]:
+        """Return devices and labels that only one side has."""
+        before, after = self.before, self.after
+        findings: list[Finding] = []
+        changed = self._changed_class()
+        for i in sorted({*self.lost} - {i for i, _ in changed}):
+            where = _device_box(before, i)
+            kind = CLASSES[before.device_class[i]].lower()
+            findings.append(Finding("device_lost", f"lost the {kind}-type transistor at {_at(where)}", where))
+        for j in sorted({*self.added} - {j for _, j in changed}):
             where = _device_box(after, j)
             kind = CLASSES[after.device_class[j]].lower()
             findings.append(Finding("device_added", f"a new {kind}-type transistor at {_at(where)}", where))
@@ -94,10 +117,6 @@ class Pairing:
             findings.append(_label_finding("label_lost", "lost the label {}", before.labels[k], before.dbu))
         for k in self.added_labels:
             findings.append(_label_finding("label_added", "a new label {}", after.labels[k], after.dbu))
-        for i, j in (*self.exact_labels, *self.moved_labels):
-            if before.label_nets[i] >= 0 > after.label_nets[j]:
-                text = "no conductor is left under the label {}"
-                findings.append(_label_finding("label_lost", text, before.labels[i], before.dbu))
         return findings
 
     def resized(self) -> list[Finding]:
@@ -283,12 +302,17 @@ def _net_box(netlist: Netlist, net: int) -> BBox | None:
 
 def _net_name(netlist: Netlist, net: int) -> str:
     places, labels = _anchor_places(netlist, net)
-    # Labels of cells, too, name a net: the commonest says most (VDD, then a driver's Y before its loads' A and B).
-    common = Counter(text for text, _, _, _ in labels).most_common(1)
-    name = f"net {common[0][0]}" if common else "the net"
+    # Labels of cells, too, lie on nets: of A, Y and clk the one that is on the fewest nets says most.
+    texts = {text for text, _, _, _ in labels}
+    spread = {
+        text: len({int(n) for label, n in zip(netlist.labels, netlist.label_nets) if label[0] == text})
+        for text in texts
+    }
+    if texts:
+        return f"net {min(texts, key=lambda text: (spread[text], text))}"
     if len(places):
-        return name + " of the transistor at ({:.4g}, {:.4g}) um".format(*places[0])
-    return name if common else "a net without devices"
+        return "the net of the transistor at ({:.4g}, {:.4g}) um".format(*places[0])
+    return "a net without devices"
 
 
 def _box_area(box: BBox) -> float:
