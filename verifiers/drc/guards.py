@@ -1,23 +1,25 @@
 """Strict guards on a repair: what has to be left as it was, and how much may be taken away or redrawn.
 
 Rules alone invite cheating: a layout without shapes has no violations. So a repair must keep cells, labels, fixed
-layers and die; keep `Limits.min_area_kept` of every piece that it thins out, counting what is redrawn near by, so that
-a moved shape is kept and a deleted one is not, even a lone rectangle that no netlist sees; redraw no more than
-`Limits.max_edited_area`; and keep the circuit (`edagym.verifiers.drc.connectivity`).
+layers and die; keep `Limits.min_area_kept` of every piece that it thins out, even of a lone rectangle that no netlist
+sees; redraw no more than `Limits.max_edited_area`; and keep the circuit (`edagym.verifiers.drc.connectivity`).
 
-Areas are of merged geometry in the top cell's frame: removing an exact duplicate is free. A master counts once, however
-many instances it has.
+Areas are of merged geometry in the top cell's frame. Free are: removing an exact duplicate, and moving a shape or an
+instance by up to `MOVE_REACH_UM`; what is drawn within that distance of a loss makes up for it. On a layer whose limit
+a task relaxes, all shapes within that distance are one account, so that one of several redundant vias may go. A master
+counts once, however many instances it has.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import klayout.db as kdb
 
 from edagym.errors import TaskError
-from edagym.task_assets.drc.task import Limits
+from edagym.task_assets.drc.task import MIN_AREA_KEPT, Limits
 from edagym.verifiers.drc.connectivity import Reference
 from edagym.verifiers.drc.diff import LayerKey, LayoutChanges, Site, compare_layouts
 from edagym.verifiers.drc.layout import DRCLayout
@@ -39,6 +41,10 @@ MAX_SITES = 16
 """Of the instances of an edited master, areas are measured in so many."""
 WINDOW_UM = 0.25
 """Room around a violation that `derive_limits` lets a repair redraw, um."""
+
+VIAS_KEPT = 0.6
+"""Share of a via layer near by that has to stay where a task is about surplus vias: two of three, not one of two."""
+_VIA = re.compile("V[0-9]")
 
 _SKIPPED = "not checked: too many shapes were added"
 _NETS: tuple[tuple[str, frozenset[FindingKind]], ...] = (
@@ -62,18 +68,26 @@ def die_box(layout: DRCLayout) -> kdb.Box:
     return contents.enlarged(margin, margin)
 
 
-def derive_limits(boxes: Iterable[Box], dbu: float) -> Limits:
+def derive_limits(
+    boxes: Iterable[Box], dbu: float, rules: Iterable[str] = (), table: RuleTable | None = None
+) -> Limits:
     """Return the limits of a task that states none: the default share kept, and one layer redrawn around violations.
+
+    Of a via layer about which a rule is violated, `VIAS_KEPT` has to stay: cuts have fixed sizes, so that a surplus one
+    can only be taken away.
 
     Args:
         boxes: Bounding boxes of the reported items, database units.
         dbu: Database unit, um.
+        rules: Rules that are violated.
+        table: Their table; None: no limit is relaxed.
     """
     margin = round(WINDOW_UM / dbu)
     windows = kdb.Region()
     for box in boxes:
         windows.insert(kdb.Box(*box).enlarged(margin, margin))
-    return Limits(max_edited_area=windows.area() * dbu * dbu)
+    about = sorted({table.rules[r].primary_layer for r in rules}) if table is not None else []
+    return Limits({name: VIAS_KEPT for name in about if _VIA.fullmatch(name)}, windows.area() * dbu * dbu)
 
 
 def strict_checks(
@@ -258,6 +272,7 @@ def _areas(
     initial: DRCLayout, layout: DRCLayout, table: RuleTable, limits: Limits, changes: LayoutChanges
 ) -> list[CheckResult]:
     sites = changes.sites(initial.layout, layout.layout)
+    moved = _with_moves(initial, changes)
     unit = initial.dbu * initial.dbu
     worst: tuple[float, str, float, BBox] | None = None
     edited = 0.0
@@ -269,10 +284,10 @@ def _areas(
                 before, after = (_flat(source, table, name, box) for source in (initial, layout))
                 if k == 0:
                     edited += (before ^ after).area() * unit
-                lost = before - after
+                lost = _flat(moved, table, name, box) - after
                 if lost.is_empty():
                     continue
-                share = _share_kept(initial, layout, table, name, lost)
+                share = _share_kept(moved, layout, table, name, lost, limits.kept(name) >= MIN_AREA_KEPT)
                 margin = share - limits.kept(name)
                 if worst is None or margin < worst[0]:
                     worst = (margin, name, share, box_um(lost.bbox(), initial.dbu))
@@ -314,21 +329,75 @@ def _touching(layout: DRCLayout, table: RuleTable, name: str, box: kdb.Box) -> k
     return kdb.Region() if index is None else kdb.Region(layout.top.begin_shapes_rec_touching(index, box))
 
 
-def _share_kept(initial: DRCLayout, layout: DRCLayout, table: RuleTable, name: str, lost: kdb.Region) -> float:
-    """Return what is left of the pieces that lost area, as a share of their area; gains near by make up for losses."""
+def _share_kept(
+    initial: DRCLayout, layout: DRCLayout, table: RuleTable, name: str, lost: kdb.Region, each_piece: bool
+) -> float:
+    """Return what is left of the pieces that lost area, as a share of their area; gains near by make up for losses.
+
+    `each_piece` False: as a share of all area near by.
+    """
     share = 1.0
     reach = round(MOVE_REACH_UM / initial.dbu)
     pieces = _touching(initial, table, name, lost.bbox()).merged().interacting(lost)
     # Pieces whose surroundings overlap share one account, or one shape's growth would pay for several losses.
     for area in pieces.extents(reach).merged().each():
         around = kdb.Region(area)
-        group = pieces.interacting(around)
         before, after = (
             (_touching(source, table, name, area.bbox()) & around).merged().area() for source in (initial, layout)
         )
-        size = group.area()
+        size = pieces.interacting(around).area() if each_piece else before
         share = min(share, (size + after - before) / size if size else 1.0)
     return max(0.0, share)
+
+
+def _with_moves(initial: DRCLayout, changes: LayoutChanges) -> DRCLayout:
+    """Return the initial layout with all short moves of instances and shapes made."""
+    reach = round(MOVE_REACH_UM / initial.dbu)
+    steps = [(a, b) for a, b in changes.moves if max(abs(b.x - a.x), abs(b.y - a.y)) <= reach]
+    shifts = {
+        key: _shifts(changes.removed[key], added, reach)
+        for key, added in changes.added.items()
+        if key in changes.removed
+    }
+    if not steps and not any(shifts.values()):
+        return initial
+    moved = initial.copy()
+    for a, b in steps:
+        parent = moved.layout.cell(a.parent)
+        for inst in parent.each_inst():
+            if inst.trans.disp == kdb.Vector(a.x, a.y) and moved.layout.cell(inst.cell_index).name == a.child:
+                inst.trans = kdb.Trans(kdb.Vector(b.x - a.x, b.y - a.y)) * inst.trans
+                break
+    for (cell, layer), pairs in shifts.items():
+        shapes = moved.layout.cell(cell).shapes(moved.layout.layer(*layer))
+        for old, new in pairs:
+            for shape in shapes.each_touching(kdb.Shapes.SRegions, old.bbox()):
+                if shape.polygon == old:
+                    shape.polygon = new
+                    break
+    return moved
+
+
+def _shifts(removed: kdb.Region, added: kdb.Region, reach: int) -> list[tuple[kdb.Polygon, kdb.Polygon]]:
+    """Pair removed with added polygons of the same shape that lie within reach, the nearest first."""
+    places: dict[str, list[kdb.Polygon]] = {}
+    for polygon in added.each():
+        places.setdefault(_form(polygon), []).append(polygon.dup())
+    pairs = []
+    for polygon in removed.each():
+        old = polygon.bbox().p1
+        near = [(p.bbox().p1.distance(old), p) for p in places.get(_form(polygon), [])]
+        if near:
+            distance, new = min(near, key=lambda entry: entry[0])
+            if distance <= reach:
+                places[_form(polygon)].remove(new)
+                pairs.append((polygon.dup(), new))
+    return pairs
+
+
+def _form(polygon: kdb.Polygon) -> str:
+    corner = polygon.bbox().p1
+    return str(polygon.moved(-corner.x, -corner.y))
 
 
 # -- the circuit ---------------------------------------------------------------------------------------------------
