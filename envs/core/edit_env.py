@@ -16,7 +16,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -320,8 +320,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
 
     def step_any(self, action: Any) -> StepResult:
         """Run an action in any form: an edit or command, its JSON form (as in a trace), or action-space arrays."""
-        if isinstance(action, Command) or dataclasses.is_dataclass(action):
-            return self.step_edit(action)
+        if isinstance(action, Command) or (dataclasses.is_dataclass(action) and not isinstance(action, type)):
+            return self.step_edit(cast(EditT | Command, action))
         if not isinstance(action, Mapping):
             return self.refuse(f"not an action: {type(action).__name__}; allowed: an edit, a command, or an object")
         if not isinstance(action.get("op"), str):

@@ -225,7 +225,7 @@ class FETLayout:
         scale = library.unit / 1e-6  # the library's user unit in um
         shapes: dict[str, list[IntRing]] = {}
         names = {(spec.gds_layer, spec.datatype): spec.name for spec in layers}
-        for polygon in tops[0].get_polygons():
+        for polygon in cast(Any, tops[0]).get_polygons():
             name = names.get((polygon.layer, polygon.datatype))
             if name is not None:
                 shapes.setdefault(name, []).append(ring_to_dbu([(x * scale, y * scale) for x, y in polygon.points]))
