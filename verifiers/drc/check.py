@@ -10,6 +10,7 @@ from edagym.verifiers.drc.evaluate import evaluate
 from edagym.verifiers.drc.graph import compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, MarkerStore, collection_markers
+from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
 from edagym.verifiers.drc.report import CheckReport
 from edagym.verifiers.drc.rules import RuleTable
 
@@ -46,7 +47,8 @@ def find_markers(layout: DRCLayout, table: RuleTable, rules: Iterable[str] | Non
     wanted = None if rules is None else set(rules)
     outputs = [i for i, o in enumerate(graph.outputs) if wanted is None or o.rule in wanted]
     markers = MarkerStore(table.rules, layout.dbu)
-    for i, found in evaluate(graph, lambda name: raw_shapes(layout, table, name), outputs):
+    presence = Presence(graph, layer_boxes(layout, graph), is_small(layout))
+    for i, found in evaluate(graph, lambda name: raw_shapes(layout, table, name), outputs, presence):
         for marker in collection_markers(graph.outputs[i].rule, found, graph.outputs[i].unordered):
             markers.add(marker)
     return markers

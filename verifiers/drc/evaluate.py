@@ -1,11 +1,12 @@
 """The evaluator: flat, on raw shapes, the same code for a whole layout and for a window of it.
 
-Two facts of the KLayout engine decide how it must be driven (both measured on the sign-off deck's results):
+Facts of the KLayout engine that decide how it must be driven (measured on the sign-off deck's results):
 
 * Leaves stay unmerged. Boolean operations between edges and polygons cut edges at the seams of raw polygons, and the
   deck sees raw shapes.
 * The two operands of an operation must never be one object: an operation of a region with itself means something else
   than with an equal region.
+* Differences have short cuts that change the number of polygons; see `edagym.verifiers.drc.presence`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import klayout.db as kdb
 
 from edagym.verifiers.drc.graph import Graph, Node
+from edagym.verifiers.drc.presence import Presence
 
 Leaf = Callable[[str], "kdb.Region | None"]
 Collection = Any  # kdb.Region | kdb.Edges | kdb.EdgePairs
@@ -34,17 +36,17 @@ _RECT = {
 }
 # Polygons longer than this many database units make shielded checks slow.
 _LONG = 4000
-# Nothing in one of these operands: nothing comes out.
-_NEEDS_BOTH = frozenset({"and", "interacting", "separation", "enclosing", "enclosing_filtered"})
+DIFFERENCES = frozenset({"not", "not_interacting"})
 
 
-def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int]) -> Iterator[tuple[int, Collection]]:
+def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int], presence: Presence) -> Iterator[tuple[int, Collection]]:
     """Evaluate measurements.
 
     Args:
         graph: The compiled rules.
         leaf: Gives the raw shapes of a layer, or None where there are none. Called once per layer and evaluation.
         outputs: Indices into `graph.outputs`.
+        presence: What acts on what in the whole layout.
 
     Yields:
         (output index, kdb collection in database units) for every output that isn't empty, in no order that matters.
@@ -61,7 +63,10 @@ def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int]) -> Iterator[tuple
     values: dict[int, Collection | None] = {}
     for n in order:
         node = graph.nodes[n]
-        value = leaf(node.params[0]) if node.op == "layer" else apply(node, *(values[a] for a in node.args))
+        if node.op == "layer":
+            value = leaf(node.params[0])
+        else:
+            value = apply(node, [values[a] for a in node.args], node.op in DIFFERENCES and bool(presence.acts(n)))
         if value is not None and value.is_empty():
             value = None
         values[n] = value
@@ -74,25 +79,44 @@ def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int]) -> Iterator[tuple
                 yield i, value
 
 
-def apply(node: Node, *operands: Collection | None) -> Collection | None:
-    """Apply one operation to its operands; None stands for an empty collection."""
+def apply(node: Node, operands: list[Collection | None], acts: bool = False) -> Collection | None:
+    """Apply one operation.
+
+    Args:
+        node: The operation.
+        operands: Its operands; None stands for an empty collection.
+        acts: For differences: whether the second operand acts on the first somewhere in the layout.
+    """
     a = operands[0]
     if node.op == "join":
         return _join(a, operands[1])
-    if a is None and node.op != "or":
+    if node.op == "or":
+        # Not `a | b`, which leaves operands unmerged whose bounding boxes don't overlap.
+        joined = _join(a, operands[1])
+        return None if joined is None else joined.merged()
+    if a is None:
         return None
-    if len(operands) == 2:
-        b = operands[1]
-        if b is None:
-            if node.op in _NEEDS_BOTH:
-                return None
-            if node.op in ("not", "not_interacting"):
-                return a
-            b = kdb.Region()
-        elif b is a:
-            b = b.dup()
-        return _BINARY[node.op](a if a is not None else kdb.Region(), b, node.params)
-    return _UNARY[node.op](a, node.params)
+    if len(operands) == 1:
+        return _UNARY[node.op](a, node.params)
+    b = operands[1]
+    if node.op in DIFFERENCES:
+        if acts:
+            b = _acting(a, b)
+        elif b is None:
+            return a
+    elif b is None:
+        return None
+    return _BINARY[node.op](a, b.dup() if b is a else b, node.params)
+
+
+def _acting(a: Collection, b: Collection | None) -> Collection:
+    """Return a second operand of a difference on which KLayout can take none of its short cuts."""
+    box = a.bbox()
+    if b is not None and (isinstance(b, kdb.Edges) or isinstance(a, kdb.Edges) or b.bbox().overlaps(box)):
+        return b
+    around = kdb.Region(kdb.Box(box.left - 11, box.bottom - 11, box.left - 10, box.bottom - 10))
+    around.insert(kdb.Box(box.right + 10, box.top + 10, box.right + 11, box.top + 11))
+    return around if b is None else b + around
 
 
 def _join(a: Collection | None, b: Collection | None) -> Collection | None:
@@ -170,7 +194,7 @@ def _enclosing_filtered(a: kdb.Region, b: kdb.Region, p: tuple[Any, ...]) -> kdb
             return None
         near = rest.interacting(filtered.sized(2 * d, 2 * d, 2)) + filtered
     first, second = (_plain_enclosing(near, b, d, metric, rect).edges() for rect in (left, removed))
-    return first - second
+    return first.merged() if second.is_empty() else first - second
 
 
 def unshielded(node: Node, a: Collection, b: Collection | None = None) -> kdb.EdgePairs:
@@ -247,7 +271,6 @@ _UNARY: dict[str, Callable[[Any, tuple[Any, ...]], Collection]] = {
 _BINARY: dict[str, Callable[[Any, Any, tuple[Any, ...]], Collection]] = {
     "and": lambda a, b, p: a & b,
     "not": lambda a, b, p: a - b,
-    "or": lambda a, b, p: a | b,
     "interacting": lambda a, b, p: a.interacting(b),
     "not_interacting": lambda a, b, p: a.not_interacting(b),
     "separation": _separation,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from edagym.verifiers.drc.check import find_markers, raw_shapes
-from edagym.verifiers.drc.evaluate import Leaf
+from edagym.verifiers.drc.evaluate import DIFFERENCES, Leaf
 from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
+from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.zone import Dirty, RulePlan, evaluate_zone, grown, plan_rules, union
 
@@ -39,6 +40,11 @@ class IncrementalChecker:
         self._graph = compile_table(table, layout.dbu)
         self._plans, self._supersets = _plans(self._graph)
         self._pad = _dbu(_PAD_NM, layout.dbu)
+        self._differences = {
+            p.rule: [n for n in p.nodes if self._graph.nodes[n].op in DIFFERENCES] for p in self._plans.values()
+        }
+        self._boxes = layer_boxes(layout, self._graph)
+        self._presence = Presence(self._graph, self._boxes, is_small(layout))
 
     def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
         """Bring the markers up to date after an edit.
@@ -56,17 +62,39 @@ class IncrementalChecker:
         clusters = _clusters(dirty, _dbu(_NEAR_NM, self.layout.dbu))
         if not plans or not clusters:
             return frozenset()
+        everywhere = self._update_presence(plans, names)
+        if len(clusters) > _MAX_CLUSTERS:
+            everywhere |= {p.rule for p in plans}
         bounds = self._bounds()
         changed: set[str] = set()
-        local = [p for p in plans if p.rule not in self._supersets]
-        if len(clusters) > _MAX_CLUSTERS:
-            changed |= self._replace_all(local)
-        else:
+        for group in _groups([p for p in plans if p.rule not in everywhere and p.rule not in self._supersets]):
             for box in clusters:
-                for group in _groups(local):
-                    changed |= self._recheck_box(Dirty(box, names), group, bounds)
-        changed |= self._replace_all([p for p in plans if p.rule in self._supersets])
+                changed |= self._recheck_box(Dirty(box, names), group, bounds)
+        if self._presence.small:
+            # Rules that depend on what only the whole layout knows, where that can make a difference.
+            everywhere |= {
+                p.rule for p in plans if self._unknown(p) and (p.rule in changed or self.markers.has(p.rule))
+            }
+        changed |= self._replace_all([p for p in plans if p.rule in everywhere or p.rule in self._supersets])
         return frozenset(changed)
+
+    def _unknown(self, plan: RulePlan) -> bool:
+        return any(self._presence.acts(n) is None for n in self._differences[plan.rule])
+
+    def _update_presence(self, plans: Sequence[RulePlan], layers: frozenset[str]) -> set[str]:
+        """Note what the edit did to the layers' bounding boxes; return the rules that it affects everywhere."""
+        before = self._presence
+        boxes = self._boxes | layer_boxes(self.layout, self._graph, layers)
+        small = is_small(self.layout)
+        if boxes == self._boxes and small == before.small:
+            return set()
+        self._boxes = boxes
+        self._presence = Presence(self._graph, boxes, small)
+        if small != before.small:
+            return {p.rule for p in plans} | self._replace_all(list(self._plans.values()))
+        return {
+            p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in self._differences[p.rule])
+        }
 
     def _bounds(self) -> Box:
         b = self.layout.top.bbox()
@@ -82,7 +110,7 @@ class IncrementalChecker:
         changed: set[str] = set()
         while todo:
             plans, zone, decide = todo.pop()
-            results = evaluate_zone(self._graph, plans, self._shapes, zone, decide, bounds, dirty)
+            results = evaluate_zone(self._graph, plans, self._shapes, zone, decide, bounds, self._presence, dirty)
             for plan in plans:
                 result = results[plan.rule]
                 if result.wider is None and result.zone is None:
@@ -126,7 +154,7 @@ class IncrementalChecker:
 
     def _replace_all(self, plans: Sequence[RulePlan]) -> set[str]:
         """Evaluate rules on the whole layout, except those whose superset has no markers."""
-        empty = [p.rule for p in plans if p.rule in self._supersets and not self.markers.of(self._supersets[p.rule])]
+        empty = {p.rule for p in plans if p.rule in self._supersets and not self.markers.has(self._supersets[p.rule])}
         found = find_markers(self.layout, self.table, rules=[p.rule for p in plans if p.rule not in empty])
         changed = set()
         for plan in plans:

@@ -211,6 +211,10 @@ class MarkerStore:
         entry = self._rules[marker.rule].members.get(marker)
         return entry[1] if entry else 0
 
+    def has(self, rule: str) -> bool:
+        """Return whether a rule has markers."""
+        return bool(self._rules[rule].members)
+
     def of(self, rule: str) -> dict[Marker, int]:
         """Return the markers of a rule with their multiplicities, sorted."""
         return {m: c for m, (_, c) in sorted(self._rules[rule].members.items())}

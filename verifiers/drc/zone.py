@@ -19,9 +19,10 @@ from typing import Any
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.evaluate import METRICS, Collection, Leaf, apply, unshielded
+from edagym.verifiers.drc.evaluate import DIFFERENCES, METRICS, Collection, Leaf, apply, unshielded
 from edagym.verifiers.drc.graph import NOTCH_LOCAL, SLACK, Graph, Node
 from edagym.verifiers.drc.markers import Box, Marker, collection_markers, touches
+from edagym.verifiers.drc.presence import Presence
 
 _FILTERS = frozenset(f"{w}_{m}" for w in ("with", "without") for m in ("area", "height", "width"))
 _WHOLE = _FILTERS | {"interacting", "not_interacting", "with_holes", "holes", "notch"}
@@ -154,6 +155,7 @@ def evaluate_zone(
     zone: Box,
     decide: Box,
     bounds: Box,
+    presence: Presence,
     dirty: Dirty | None = None,
 ) -> dict[str, ZoneResult]:
     """Evaluate rules in a zone.
@@ -165,6 +167,7 @@ def evaluate_zone(
         zone: Markers that touch this box are wanted (database units).
         decide: A box around the zone in which everything is decided rightly; wanted markers must fit into it.
         bounds: Bounding box of the layout.
+        presence: What acts on what in the whole layout; what it doesn't know is taken to act.
         dirty: The edit, if the zone belongs to one.
 
     Returns:
@@ -178,9 +181,15 @@ def evaluate_zone(
     leaf = shapes(view.window)
     for n in sorted(frozenset().union(*(p.nodes for p in plans))):
         node = graph.nodes[n]
-        value = leaf(node.params[0]) if node.op == "layer" else apply(node, *(view.values[a] for a in node.args))
+        if node.op == "layer":
+            value = leaf(node.params[0])
+        else:
+            acts = node.op in DIFFERENCES and presence.acts(n) is not False
+            value = apply(node, [view.values[a] for a in node.args], acts)
         view.values[n] = None if value is None or value.is_empty() else value
         if not view.everything:
+            if node.op == "layer":
+                view.decide_slanted(n)
             if n in whole:
                 view.decide_objects(n)
             if n in checks:
@@ -192,7 +201,7 @@ def evaluate_zone(
 
 def _result(plan: RulePlan, view: _View, zone: Box) -> ZoneResult:
     result = ZoneResult()
-    for n in plan.whole | plan.checks:
+    for n in plan.nodes:
         if n in view.wider:
             result.wider = union(view.wider[n], result.wider)
     for i in plan.outputs:
@@ -251,6 +260,19 @@ class _View:
 
     def _region(self, n: int) -> kdb.Region:
         return kdb.Region(kdb.Box(*self.valid(n)))
+
+    def decide_slanted(self, n: int) -> None:
+        """Find slanted polygons of a layer near the zone that lie partly out of view.
+
+        Whatever crosses a slanted edge, however far away, puts a corner on the grid there and so moves the edge.
+        """
+        if self.values[n] is None:
+            return
+        near, valid = grown(self.decide, self._reach - SLACK), self.valid(n)
+        for o in self.values[n].non_rectilinear().each():
+            box = _box(o.bbox())
+            if touches(box, near) and not contains(valid, box):
+                self.wider[n] = union(box, self.wider.get(n))
 
     def decide_objects(self, n: int) -> None:
         """Find the decisions of whole-object node `n` near the zone that need a wider view."""

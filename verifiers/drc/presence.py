@@ -1,0 +1,100 @@
+"""Whether the second operand of a difference acts on the first: the one question whose answer lies anywhere.
+
+KLayout returns the first operand of a difference as it is, unmerged, if there is nothing to subtract or, for polygons,
+if the bounding boxes of the operands don't overlap; otherwise it returns it merged, also where nothing is subtracted.
+The sign-off deck counts accordingly: two overlapping shapes are two violations in the first case and one in the second.
+What a window shows must therefore be read in the light of the whole layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from edagym.verifiers.drc.graph import Graph
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.markers import Box
+
+_SMALL_SHAPES = 3000
+
+
+def is_small(layout: DRCLayout) -> bool:
+    """Return whether a layout is one cell of at most 3000 shapes, so that whole-layout answers cost nothing."""
+    if layout.layout.cells() != 1:
+        return False
+    return sum(layout.top.shapes(i).size() for i in layout.layout.layer_indexes()) <= _SMALL_SHAPES
+
+
+def layer_boxes(layout: DRCLayout, graph: Graph, names: Iterable[str] | None = None) -> dict[str, Box | None]:
+    """Return the bounding boxes of layers (default: all of the table), None for empty ones (database units)."""
+    boxes: dict[str, Box | None] = {}
+    for name in graph.table.layers if names is None else names:
+        entry = graph.table.layers[name]
+        index = layout.layer_index(entry.layer, entry.datatype)
+        box = None if index is None else layout.top.bbox_per_layer(index)
+        boxes[name] = None if box is None or box.empty() else (box.left, box.bottom, box.right, box.top)
+    return boxes
+
+
+class Presence:
+    """Answers for one state of a layout.
+
+    Args:
+        graph: The compiled rules.
+        boxes: Bounding box per layer, see `layer_boxes`.
+        small: Whether the layout is small, see `is_small`.
+    """
+
+    def __init__(self, graph: Graph, boxes: Mapping[str, Box | None], small: bool) -> None:
+        self._graph = graph
+        self._boxes = boxes
+        self._answers: dict[int, bool | None] = {}
+        self.small = small
+
+    def acts(self, n: int) -> bool | None:
+        """Return whether difference node `n` acts; None: only an evaluation of the whole layout can tell.
+
+        Layers, and layers joined or grown, are known from their bounding boxes. For other operands a small layout is
+        evaluated; in a large one they are taken to act.
+        """
+        if n not in self._answers:
+            self._answers[n] = self._answer(n)
+        return self._answers[n]
+
+    def _answer(self, n: int) -> bool | None:
+        node = self._graph.nodes[n]
+        a, b = node.args
+        unknown = None if self.small else True
+        if not self._plain(b):
+            return unknown
+        other = self._hull(b)
+        if other is None:
+            return False
+        if node.op == "not_interacting" or node.kind == "edges":
+            return True
+        if not self._plain(a):
+            return unknown
+        own = self._hull(a)
+        if own is None:
+            return False
+        return own[0] < other[2] and other[0] < own[2] and own[1] < other[3] and other[1] < own[3]
+
+    def _plain(self, n: int) -> bool:
+        node = self._graph.nodes[n]
+        if node.op == "sized" and min(node.params) < 0:
+            return False
+        return node.op == "layer" or (node.op in ("join", "sized") and all(self._plain(a) for a in node.args))
+
+    def _hull(self, n: int) -> Box | None:
+        node = self._graph.nodes[n]
+        if node.op == "layer":
+            return self._boxes[node.params[0]]
+        hulls = [h for h in (self._hull(a) for a in node.args) if h is not None]
+        if not hulls:
+            return None
+        dx, dy = node.params if node.op == "sized" else (0, 0)
+        return (
+            min(h[0] for h in hulls) - dx,
+            min(h[1] for h in hulls) - dy,
+            max(h[2] for h in hulls) + dx,
+            max(h[3] for h in hulls) + dy,
+        )
