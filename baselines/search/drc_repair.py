@@ -1,0 +1,387 @@
+"""Repair by search: best-first over local moves, scored with the incremental checker on the policy's own copy.
+
+What the policy uses: the layout, the initial report, the limits and the rules, all of which an agent may see. It tries
+moves on a copy of the layout with its own engine, and spends actions of the environment on the edits of the repair that
+it chose and on the final check, nothing else.
+
+Violations far from one another are repaired one group after the other. Within a group a beam search over a few moves
+looks for the state with the fewest markers, then the smallest redrawn area. States that break the circuit or the bounds
+on edits, judged against the initial layout, are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import klayout.db as kdb
+import numpy as np
+
+from edagym.baselines.search.drc_moves import MAX_PLACEMENTS, Candidate, RuleLimits, candidates
+from edagym.envs.drc.edits import Applied, LayoutEditor
+from edagym.envs.drc.geometry import value_box
+from edagym.errors import EditError
+from edagym.spaces.drc_edits import AddShape, DRCEdit, MoveCell
+from edagym.task_assets.drc.task import Limits, RoiUm, Violation
+from edagym.verifiers.drc.connectivity import Reference, window_guard
+from edagym.verifiers.drc.diff import placements
+from edagym.verifiers.drc.guards import strict_checks
+from edagym.verifiers.drc.incremental import IncrementalChecker
+from edagym.verifiers.drc.layout import DRCLayout
+from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
+from edagym.verifiers.drc.report import inside, roi_box
+from edagym.verifiers.drc.rules import RuleTable
+from edagym.verifiers.drc.stack import stack_of
+from edagym.verifiers.drc.zone import grown, union
+
+GROUP_NM = 500.0
+"""Markers nearer than this are repaired together, nm."""
+SMALL_LAYOUT = 100
+"""Up to so many flat shapes every promising state is audited in full; beyond, in its window until the end."""
+CHECKED_LAYOUT = 5_000
+"""Up to so many flat shapes a layout of unknown markers is checked in full."""
+_BOUNDS = frozenset({"strict_area_kept", "strict_edited_area"})
+_SAME_KIND = 3
+_DETOUR = 3
+SAMPLES = 6
+"""Placements of an edited master that are re-checked while searching; all are when a state is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How hard to search.
+
+    Attributes:
+        width: States kept per depth.
+        depth: Most moves per group of violations.
+        moves: Moves tried per state.
+        evaluations: Moves tried per task, over all groups.
+    """
+
+    width: int = 8
+    depth: int = 3
+    moves: int = 400
+    evaluations: int = 10_000
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The outcome of a search.
+
+    Attributes:
+        edits: The edits, in order.
+        before: Number of flat markers at first, in the region of interest.
+        after: Number of flat markers that are left.
+        evaluations: Moves that were tried.
+    """
+
+    edits: tuple[DRCEdit, ...]
+    before: int
+    after: int
+    evaluations: int
+
+
+@dataclass(slots=True)
+class _State:
+    """A layout on the way: the edits that lead there, its markers, and what it costs."""
+
+    edits: tuple[DRCEdit, ...]
+    markers: MarkerStore
+    count: int
+    area: float
+    boxes: tuple[Box, ...] = ()
+    partial: bool = False
+
+
+@dataclass(slots=True)
+class Workbench:
+    """A copy of a layout on which moves are tried.
+
+    Args:
+        layout: The layout; it is copied.
+        table: The rules.
+        markers: All its flat markers, if known. Otherwise small layouts are checked, and in large ones only what lies
+            around the reported items.
+        items: The report.
+        limits: Bounds on the repair.
+        roi: Region of interest, um.
+    """
+
+    layout: DRCLayout
+    table: RuleTable
+    items: Sequence[Violation] = ()
+    markers: MarkerStore | None = None
+    limits: Limits = field(default_factory=Limits)
+    roi: RoiUm | None = None
+    evaluations: int = 0
+    initial: DRCLayout = field(init=False)
+    editor: LayoutEditor = field(init=False)
+    checker: IncrementalChecker = field(init=False)
+    reference: Reference = field(init=False)
+    small: bool = field(init=False)
+    start: _State = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.initial = self.layout.copy()
+        self.layout = self.layout.copy()
+        self.editor = LayoutEditor(self.layout, self.table)
+        n = self.initial.flat_shapes()
+        self.small = n <= SMALL_LAYOUT
+        self.reference = Reference(self.initial, stack_of(self.table))
+        if self.markers is None and n > CHECKED_LAYOUT:
+            self.checker = IncrementalChecker(self.layout, self.table, MarkerStore(self.table.rules, self.layout.dbu))
+            self.checker.recheck(item_boxes(self.items, self.layout), self.table.layers)
+        else:
+            self.checker = IncrementalChecker(self.layout, self.table, self.markers)
+        self.start = _State((), self.checker.markers, self.count(self.checker.markers), 0.0)
+
+    # -- markers ---------------------------------------------------------------------------------------------------
+
+    def wanted(self, markers: MarkerStore) -> list[Marker]:
+        """Return the markers that count."""
+        if self.roi is None:
+            return list(markers)
+        box = roi_box(self.roi, self.layout.dbu)
+        return [m for m in markers if inside(m.bbox, box)]
+
+    def count(self, markers: MarkerStore) -> int:
+        """Return how many markers count."""
+        return len(markers) if self.roi is None else len(self.wanted(markers))
+
+    # -- states ----------------------------------------------------------------------------------------------------
+
+    def go(self, state: _State) -> None:
+        """Bring the layout to a state."""
+        self.editor.restore(state.edits)
+        self.checker.markers = state.markers.copy()
+
+    def complete(self, state: _State, parent: _State) -> None:
+        """Re-check what was left out when the last move of a state was tried. The layout is left in that state."""
+        if state.partial:
+            self.go(parent)
+            applied = self.editor.apply(state.edits[-1])
+            self.checker.recheck(applied.boxes, applied.layers)
+            state.markers, state.partial = self.checker.markers, False
+            state.count = self.count(state.markers)
+        self.go(state)
+
+    def attempt(self, state: _State, edit: DRCEdit) -> _State | None:
+        """Return what a move leads to from the state that the layout is in, or None if it is refused."""
+        try:
+            applied = self.editor.apply(edit)
+        except EditError:
+            return None
+        self.evaluations += 1
+        boxes, partial = self._sample(applied, state.markers)
+        if not boxes:
+            self.editor.undo()
+            return None
+        before = self.checker.markers
+        self.checker.markers = before.copy()
+        self.checker.recheck(boxes, applied.layers)
+        markers, self.checker.markers = self.checker.markers, before
+        self.editor.undo()
+        count = self.count(markers)
+        if partial:
+            # What holds at the sample holds, most likely, at all placements.
+            near = [grown(b, 1) for b in applied.boxes]
+            seen = [grown(b, 1) for b in boxes]
+            if count < state.count:
+                left = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in near))
+                kept = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in seen))
+                count = count - left + kept
+        area = state.area + _redrawn(edit, applied.boxes[0])
+        return _State((*state.edits, edit), markers, count, area, (*state.boxes, *boxes), partial=partial)
+
+    def _sample(self, applied: Applied, markers: MarkerStore) -> tuple[tuple[Box, ...], bool]:
+        """Return the placements of an edit to look at while searching, and whether they are not all."""
+        n = len(applied.boxes)
+        if n <= SAMPLES:
+            return applied.boxes, False
+        if n > MAX_PLACEMENTS:
+            return (), True
+        now = self.wanted(markers)
+        marked = [b for b in applied.boxes if any(touches(m.bbox, grown(b, 1)) for m in now)]
+        step = max(1, n // (SAMPLES // 2))
+        chosen = {*marked[: SAMPLES // 2], *applied.boxes[::step]}
+        return tuple(sorted(chosen)), True
+
+    def soundness(self, state: _State, final: bool = False) -> int:
+        """Return 2 if a state keeps circuit and bounds, 1 if only the circuit, 0 otherwise.
+
+        Args:
+            state: The state; the layout has to be in it.
+            final: Whether to audit large layouts in full too.
+        """
+        if self.small or final:
+            checks = strict_checks(self.initial, self.layout, self.table, self.limits, self.reference)
+            failed = {c.id for c in checks if not c.passed}
+            return 2 if not failed else 1 if failed <= _BOUNDS else 0
+        windows = kdb.Region()
+        for box in state.boxes[-2 * SAMPLES :]:
+            windows.insert(kdb.Box(*grown(box, 1)))
+        for window in windows.merged().extents().each():
+            if window_guard(self.initial, self.layout, window.bbox(), self.reference.stack):
+                return 0
+        return 2
+
+
+def item_boxes(items: Sequence[Violation], layout: DRCLayout) -> list[Box]:
+    """Return where report items lie in the top cell's frame, at every placement of their cells; database units."""
+    boxes = []
+    for item in items:
+        for value in item.values:
+            x1, y1, x2, y2 = (round(v / layout.dbu) for v in value_box(value))
+            box = kdb.Box(x1, y1, x2, y2)
+            found = placements(layout.layout, layout.top, item.cell)
+            # The report may give the coordinates of an oriented variant of the cell, so that the cell's own orientation
+            # counts only half; look at both.
+            for trans in found:
+                for b in {str(t): t for t in (trans * box, kdb.Trans(trans.s_trans().disp) * box)}.values():
+                    boxes.append((b.left, b.bottom, b.right, b.top))
+    return boxes
+
+
+def _redrawn(edit: DRCEdit, box: Box) -> float:
+    """Roughly the area that an edit redraws, square database units; moved cells count least for their area."""
+    if isinstance(edit, MoveCell):
+        return float(abs(edit.by[0]) + abs(edit.by[1])) * (box[2] - box[0] + box[3] - box[1]) / 2
+    if isinstance(edit, AddShape):
+        return float((box[2] - box[0]) * (box[3] - box[1]))
+    change = edit.change
+    amounts = [abs(getattr(change, n, 0)) for n in ("dx", "dy", "distance", "left", "right", "bottom", "top")]
+    return float(sum(amounts)) * (box[2] - box[0] + box[3] - box[1]) / 2
+
+
+# -- search --------------------------------------------------------------------------------------------------------
+
+
+def repair(
+    bench: Workbench, max_edits: int, settings: SearchSettings | None = None, rng: np.random.Generator | None = None
+) -> Repair:
+    """Search for edits that remove the violations.
+
+    Args:
+        bench: The workbench, in its initial state.
+        max_edits: Most edits.
+        settings: How hard to search.
+        rng: Breaks ties between moves of equal rank; None: the order in which they were found.
+    """
+    settings = settings or SearchSettings()
+    limits = RuleLimits(bench.table)
+    state = bench.start
+    given_up: set[Marker] = set()
+    while state.count and len(state.edits) < max_edits and bench.evaluations < settings.evaluations:
+        bench.go(state)
+        group = _next_group(bench, state, given_up)
+        if not group:
+            break
+        depth = min(settings.depth, max_edits - len(state.edits))
+        better = _search_group(bench, state, group, depth, settings, limits, rng)
+        if better is None:
+            given_up.update(group)
+        else:
+            state = better
+    return Repair(state.edits, bench.start.count, state.count, bench.evaluations)
+
+
+def _next_group(bench: Workbench, state: _State, given_up: set[Marker]) -> list[Marker]:
+    """Return the first marker that is left with all that lie near it."""
+    left = [m for m in bench.wanted(state.markers) if m not in given_up]
+    if not left:
+        return []
+    reach = round(GROUP_NM * 0.001 / bench.layout.dbu)
+    return [m for m in left if touches(grown(left[0].bbox, reach), m.bbox)]
+
+
+def _search_group(
+    bench: Workbench,
+    start: _State,
+    group: Sequence[Marker],
+    depth: int,
+    settings: SearchSettings,
+    limits: RuleLimits,
+    rng: np.random.Generator | None,
+) -> _State | None:
+    """Return the best state with fewer markers than `start` that keeps the circuit, or None.
+
+    States that keep the bounds on edits too are preferred. The search stops at the first of these that has none of the
+    group's markers left and no others instead.
+    """
+    goal = start.count - len(group)
+    beam = [start]
+    best: list[_State | None] = [None, None, None]  # by soundness
+    start_kind = tuple(m.rule for m in bench.wanted(start.markers))
+    seen: set[frozenset[DRCEdit]] = set()
+    around = group[0].bbox
+    for m in group:
+        around = union(around, m.bbox)
+    around = grown(around, round(GROUP_NM * 0.001 / bench.layout.dbu))
+    for _ in range(depth):
+        found: list[tuple[_State, _State]] = []
+        for state in beam:
+            bench.go(state)
+            near = [m for m in bench.wanted(state.markers) if touches(m.bbox, around)]
+            for candidate in _ordered(candidates(bench.layout, bench.table, limits, near[:12]), settings, rng):
+                if bench.evaluations >= settings.evaluations:
+                    break
+                key = frozenset((*state.edits, candidate.edit))
+                if key in seen:
+                    continue
+                seen.add(key)
+                result = bench.attempt(state, candidate.edit)
+                if result is None or result.count > start.count + _DETOUR:
+                    continue
+                if result.count <= goal:
+                    bench.complete(result, state)
+                    if result.count <= goal and bench.soundness(result) == 2 and bench.soundness(result, True) == 2:
+                        return result
+                    bench.go(state)
+                # Moves that change no violation are left out: if one is needed to make room, it can come second.
+                if any(result.markers.multiplicity(m) < state.markers.multiplicity(m) for m in near):
+                    found.append((result, state))
+        found.sort(key=lambda pair: (pair[0].count, pair[0].area))
+        beam = []
+        audits = 0
+        kinds: Counter[tuple[str, ...]] = Counter()
+        tried: set[tuple[tuple[str, ...], str]] = set()
+        for result, parent in found:
+            if len(beam) == settings.width or audits == 5 * settings.width:
+                break
+            # Many moves leave the same violations behind: keep different ones, by what they change and what is left.
+            kind = tuple(m.rule for m in bench.wanted(result.markers))
+            if kinds[kind] == (1 if kind == start_kind else _SAME_KIND) or (kind, _subject(result.edits[-1])) in tried:
+                continue
+            audits += 1
+            bench.complete(result, parent)
+            soundness = bench.soundness(result)
+            if result.count > start.count + _DETOUR or not soundness:
+                continue
+            kinds[kind] += 1
+            tried.add((kind, _subject(result.edits[-1])))
+            beam.append(result)
+            known = best[soundness]
+            if result.count < start.count and (known is None or result.count < known.count):
+                if not bench.small:
+                    soundness = bench.soundness(result, final=True)
+                best[soundness] = result
+    return best[2] or best[1]
+
+
+def _subject(edit: DRCEdit) -> str:
+    """What an edit changes, and in which way."""
+    if isinstance(edit, MoveCell):
+        return f"{edit.cell}{edit.at}"
+    if isinstance(edit, AddShape):
+        return f"{edit.layer}+"
+    change = edit.change
+    return f"{edit.layer}{edit.shape}{type(change).__name__}{getattr(change, 'edge', '')}"
+
+
+def _ordered(found: list[Candidate], settings: SearchSettings, rng: np.random.Generator | None) -> list[Candidate]:
+    if rng is not None:
+        order = rng.permutation(len(found))
+        found = [found[i] for i in order]
+        found.sort(key=lambda c: c.rank)
+    return found[: settings.moves]
