@@ -22,6 +22,7 @@ from edagym.task_assets.drc.process import (
     DBU_UM,
     LABEL_DATATYPE,
     LAYERS,
+    M2_TRACKS,
     METALS,
     NM,
     OUTLINE,
@@ -59,6 +60,9 @@ TAP_PERIOD = 48
 RAIL_VIA_PITCH = 4 * CPP
 """Distance of the V1 that join the M1 and M2 rails, nm."""
 
+RAIL_CUT_GAP = 24
+"""Distance of the two cuts of such a via from its middle, nm: 30 nm between them."""
+
 STRAP_PERIOD = 40 * CPP
 """Distance of two M5 straps of one supply, nm."""
 
@@ -69,6 +73,11 @@ MIN_THICK = 1900
 """Smallest block extent, nm, with straps on M8 and M9: shorter ones would have to be wider (M8.W.2 to M8.W.4)."""
 
 MAX_FANOUT = 3
+
+FILL_NET = "fill"
+
+BARE_SHARE = 0.4
+"""Share of nets whose via masters hold cuts only."""
 
 ORIENTATIONS = {
     "r0": kdb.Trans.R0,
@@ -131,8 +140,9 @@ class Net:
         name: Net name.
         pins: Driver first, then sinks: instance name and pin name.
         trunk: Metal of the common wire.
-        wires: Its wires.
+        wires: Its wires; they cover the pads that the vias need.
         vias: Its vias.
+        bare: Whether its via masters hold cuts only, not pads as well.
     """
 
     name: str
@@ -140,6 +150,7 @@ class Net:
     trunk: str
     wires: tuple[Wire, ...]
     vias: tuple[Via, ...]
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,7 @@ class Block:
         nets: Routed nets.
         rails: Power wires with their supply: M2 rails and straps.
         power_vias: Placed power vias.
+        fill: Floating wires.
         unrouted: Number of nets that found no way; they are absent and their pins unconnected.
     """
 
@@ -179,6 +191,7 @@ class Block:
     nets: tuple[Net, ...]
     rails: tuple[tuple[str, Wire], ...]
     power_vias: tuple[PowerVia, ...]
+    fill: tuple[Wire, ...] = ()
     unrouted: int = 0
 
     def layout(self) -> kdb.Layout:
@@ -208,9 +221,9 @@ def gds_bytes(layout: kdb.Layout) -> bytes:
 # -- masters -------------------------------------------------------------------------------------------------------
 
 
-def via_name(layer: str) -> str:
-    """Return the name of a signal via's master: V2 joins M2 and M3 in VIA_M2M3."""
-    return f"VIA_{VIAS[layer].lower}{VIAS[layer].upper}"
+def via_name(layer: str, bare: bool) -> str:
+    """Return the name of a signal via's master: VIA_M2M3 with pads, CUT_M2M3 without."""
+    return f"{'CUT' if bare else 'VIA'}_{VIAS[layer].lower}{VIAS[layer].upper}"
 
 
 def power_vias() -> dict[str, list[tuple[str, Box]]]:
@@ -223,7 +236,7 @@ def power_vias() -> dict[str, list[tuple[str, Box]]]:
     stack = [entry for entry in stack if entry[0] not in ("M3", "M4")]
     stack += [("M3", Via("V3", 0, 0).pad(lower=True)), ("M4", (-m5 - 11, -12, m5 + 11, 12)), ("V4", (-m5, -12, m5, 12))]
     return {
-        "PWR_M1M2": [("V1", Via("V1", 0, 0).cut)],
+        "PWR_M1M2": [("V1", Via("V1", x, 0).cut) for x in (-RAIL_CUT_GAP, RAIL_CUT_GAP)],
         "PWR_M2M5": stack,
         "PWR_M5M6": [("V5", (-m5, -m6, m5, m6))],
         "PWR_M6M7": [("V6", (-m7, -m6, m7, m6))],
@@ -242,6 +255,7 @@ def generate_block(
     width_cpp: int = 40,
     n_nets: int | None = None,
     top_metal: str = "M5",
+    n_fill: int = 0,
 ) -> Block:
     """Draw a block that no ASAP7 rule objects to.
 
@@ -251,12 +265,13 @@ def generate_block(
         width_cpp: Width in gate pitches of 54 nm; 12 to 200.
         n_nets: Largest number of nets to route; None connects every input.
         top_metal: Highest metal used, M2 to M9. M8 and M9 carry straps only, in blocks of at least 1.9 um.
+        n_fill: Number of floating wires to try on every signal layer, as metal fill leaves them.
 
     Returns:
         The block.
 
     Raises:
-        TaskError: `rows`, `width_cpp`, `n_nets` or `top_metal` is out of range.
+        TaskError: `rows`, `width_cpp`, `n_nets`, `top_metal` or `n_fill` is out of range.
     """
     if not 1 <= rows <= 40:
         raise TaskError("a block has between one and forty rows", field="rows", value=rows, allowed="1..40")
@@ -266,12 +281,45 @@ def generate_block(
         raise TaskError("no such metal", field="top_metal", value=top_metal, allowed=list(ALL_METALS[1:]))
     if n_nets is not None and n_nets < 0:
         raise TaskError("a number of nets cannot be negative", field="n_nets", value=n_nets, allowed=">= 0")
+    if n_fill < 0:
+        raise TaskError("a number of wires cannot be negative", field="n_fill", value=n_fill, allowed=">= 0")
     width, height = width_cpp * CPP, rows * ROW_HEIGHT
     instances = _place(rng, rows, width_cpp)
     rails, vias = _power(width, rows, top_metal)
     occupancy = _occupied(instances, rails, vias)
     nets, unrouted = _connect(rng, width, height, instances, occupancy, n_nets, top_metal)
-    return Block(width, height, tuple(instances), tuple(nets), tuple(rails), tuple(vias), unrouted)
+    fill = _fill(rng, width, height, occupancy, n_fill, top_metal)
+    return Block(width, height, tuple(instances), tuple(nets), tuple(rails), tuple(vias), tuple(fill), unrouted)
+
+
+def _fill(
+    rng: np.random.Generator, width: int, height: int, occupancy: Occupancy, n_fill: int, top_metal: str
+) -> list[Wire]:
+    """Place floating wires where they are legal; those that find no room are left out."""
+    fill: list[Wire] = []
+    for metal in METALS[1 : ALL_METALS.index(top_metal) + 1]:
+        rule = WIRES[metal]
+        across_limit, along_limit = (width, height) if rule.vertical else (height, width)
+        tracks = _tracks(metal, across_limit)
+        for _ in range(n_fill):
+            across = tracks[int(rng.integers(len(tracks)))]
+            length = min(rule.length + 2 * int(rng.integers(0, 100)), along_limit)
+            start = int(rng.integers(0, along_limit - length + 1))
+            half = rule.width // 2
+            along_box = (start, across - half, start + length, across + half)
+            wire = Wire(metal, (along_box[1], along_box[0], along_box[3], along_box[2]) if rule.vertical else along_box)
+            if occupancy.free([wire], (), FILL_NET):
+                occupancy.add(metal, wire.box, f"{FILL_NET}{len(fill)}")
+                fill.append(wire)
+    return fill
+
+
+def _tracks(metal: str, limit: int) -> list[int]:
+    """Track centres of a layer, nm."""
+    rule = WIRES[metal]
+    if metal == "M2":
+        return [row + track for row in range(0, limit - ROW_HEIGHT + 1, ROW_HEIGHT) for track in M2_TRACKS]
+    return list(range(rule.offset, limit - rule.width, rule.pitch))
 
 
 def _place(rng: np.random.Generator, rows: int, width_cpp: int) -> list[Instance]:
@@ -420,7 +468,8 @@ def _connect(
         for trunk in _trunks(rng, terminals, top_metal):
             found = router.route(name, terminals, trunk, rng)
             if found is not None:
-                nets.append(Net(name, pins, trunk, tuple(found[0]), tuple(found[1])))
+                bare = bool(rng.random() < BARE_SHARE)
+                nets.append(Net(name, pins, trunk, tuple(found[0]), tuple(found[1]), bare))
                 break
         else:
             unrouted += 1
@@ -478,14 +527,14 @@ def _draw(block: Block) -> kdb.Layout:
     masters: dict[str, int] = {}
     for name in sorted({instance.cell for instance in block.instances}):
         masters[name] = _draw_cell(sheet, cell_library()[name])
-    used = sorted({via.layer for net in block.nets for via in net.vias})
-    for layer in used:
-        cell = layout.create_cell(via_name(layer))
-        masters[layer] = cell.cell_index()
+    for layer, bare in sorted({(via.layer, net.bare) for net in block.nets for via in net.vias}):
+        cell = layout.create_cell(via_name(layer, bare))
+        masters[cell.name] = cell.cell_index()
         via = Via(layer, 0, 0)
-        cell.shapes(sheet.index(VIAS[layer].lower)).insert(_scaled(via.pad(lower=True)))
         cell.shapes(sheet.index(layer)).insert(_scaled(via.cut))
-        cell.shapes(sheet.index(VIAS[layer].upper)).insert(_scaled(via.pad(lower=False)))
+        if not bare:
+            cell.shapes(sheet.index(VIAS[layer].lower)).insert(_scaled(via.pad(lower=True)))
+            cell.shapes(sheet.index(VIAS[layer].upper)).insert(_scaled(via.pad(lower=False)))
     shapes = power_vias()
     for name in sorted({via.cell for via in block.power_vias}):
         cell = layout.create_cell(name)
@@ -500,12 +549,14 @@ def _draw(block: Block) -> kdb.Layout:
         top.insert(kdb.CellInstArray(masters[power.cell], kdb.Trans(power.x * NM, power.y * NM)))
     for net in block.nets:
         for via in net.vias:
-            top.insert(kdb.CellInstArray(masters[via.layer], kdb.Trans(via.x * NM, via.y * NM)))
+            top.insert(kdb.CellInstArray(masters[via_name(via.layer, net.bare)], kdb.Trans(via.x * NM, via.y * NM)))
     for supply, wire in block.rails:
         _wire(sheet, top, wire, supply)
     for net in block.nets:
         for wire in net.wires:
             _wire(sheet, top, wire, net.name if wire.layer == net.trunk else None)
+    for wire in block.fill:
+        _wire(sheet, top, wire, None)
     return layout
 
 
