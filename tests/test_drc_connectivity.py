@@ -404,7 +404,7 @@ def wires(labels: bool = True) -> DRCLayout:
             lambda layout: (erase("M1")(layout), add("M1", 0, 0, 40, 20)(layout), add("M1", 60, 0, 100, 20)(layout)),
             {"open"},
         ),
-        (lambda layout: (erase("M1")(layout), add("M1", 0, 40, 100, 60)(layout)), {"short"}),
+        (lambda layout: (erase("M1")(layout), add("M1", 0, 40, 100, 60)(layout)), {"conductor_lost"}),
     ],
     ids=["grow", "shift", "add", "blob", "touch", "no via", "cut", "move until it touches"],
 )

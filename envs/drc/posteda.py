@@ -137,7 +137,8 @@ def plain_markers(markers: Any) -> tuple[PlainMarker, ...]:
 def _limits(violations: Sequence[Violation], dbu: float) -> Limits:
     """Return the bounds on repairs: the benchmark states none."""
     boxes = [value_box(value) for item in violations for value in item.values]
-    return derive_limits([tuple(round(v / dbu) for v in box) for box in boxes], dbu)  # type: ignore[misc]
+    found = [tuple(round(v / dbu) for v in box) for box in boxes]
+    return derive_limits(found, dbu, {item.rule for item in violations}, load_table())  # type: ignore[arg-type]
 
 
 def read_report(path: str | Path) -> tuple[Violation, ...]:

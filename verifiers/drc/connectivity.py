@@ -227,10 +227,10 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
     merged: dict[NetKey, dict[NetKey, kdb.Box]] = {}
     severed: dict[NetKey, kdb.Box] = {}
     loose: set[NetKey] = set()
+    floating: list[set[NetKey]] = [set(), set()]
     findings: list[Finding] = []
     for window in windows:
         before, after = (conductors(side.layout, side.extraction.stack, window) for side in (golden, found))
-        floating: list[set[NetKey]] = [set(), set()]
         for name in golden.extraction.stack.nodes:
             common = (before[name] & after[name]).merged()
             for piece in common.each():
@@ -252,9 +252,6 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
                         key = side.extraction.net_at(name, *_inner_point(piece))
                         if key is not None and side.extraction.anchors(key) == 0:
                             nets.add(key)
-        if len(floating[1]) < len(floating[0]):
-            text = f"of {len(floating[0])} separate conductors without devices, {len(floating[1])} are left"
-            findings.append(Finding("short", text, box_um(window, dbu)))
     for parts in joined.values():
         if len(parts) > 1:
             boxes = list(parts.values())
@@ -267,6 +264,10 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
             boxes = list(origins.values())
             text = f"{len(origins)} separate conductors were joined"
             findings.append(Finding("short", text, box_um(min(boxes, key=_kdb_area), dbu)))
+    # A conductor that was moved further than its width overlaps nothing of its own: count.
+    if len(floating[1]) < len(floating[0]) and not any(f.kind == "short" for f in findings):
+        text = f"of {len(floating[0])} separate conductors without devices, {len(floating[1])} are left"
+        findings.append(Finding("conductor_lost", text, box_um(windows[0], dbu)))
     return findings
 
 

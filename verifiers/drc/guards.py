@@ -50,6 +50,7 @@ _SKIPPED = "not checked: too many shapes were added"
 _NETS: tuple[tuple[str, frozenset[FindingKind]], ...] = (
     ("strict_opens", frozenset({"open"})),
     ("strict_shorts", frozenset({"short"})),
+    ("strict_conductors", frozenset({"conductor_lost"})),
     ("strict_devices", frozenset({"device_lost", "device_added", "device_changed", "device_resized"})),
     ("strict_net_labels", frozenset({"label_lost", "label_added"})),
 )

@@ -13,11 +13,20 @@ from edagym.verifiers.drc.netlist import CLASSES, DRAIN, GATE, SOURCE, Label, Ne
 from edagym.verifiers.verdict import BBox
 
 FindingKind = Literal[
-    "open", "short", "device_lost", "device_added", "device_changed", "device_resized", "label_lost", "label_added"
+    "open",
+    "short",
+    "conductor_lost",
+    "device_lost",
+    "device_added",
+    "device_changed",
+    "device_resized",
+    "label_lost",
+    "label_added",
 ]
 FINDING_KINDS: tuple[FindingKind, ...] = (
     "open",
     "short",
+    "conductor_lost",
     "device_lost",
     "device_added",
     "device_changed",
