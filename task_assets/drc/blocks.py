@@ -15,7 +15,7 @@ import klayout.db as kdb
 import numpy as np
 
 from edagym.errors import TaskError
-from edagym.task_assets.drc.cells import Cell, cell_library
+from edagym.task_assets.drc.cells import Cell, cell_library, get_cell
 from edagym.task_assets.drc.process import (
     ALL_METALS,
     CPP,
@@ -72,6 +72,9 @@ STRAP_WIDTH = {"M5": 72, "M6": 96, "M7": 96, "M8": 40, "M9": 40}
 MIN_THICK = 1900
 """Smallest block extent, nm, with straps on M8 and M9: shorter ones would have to be wider (M8.W.2 to M8.W.4)."""
 
+DIE_MARGIN = 2 * CPP
+"""Room between the rows and the die's outline, nm."""
+
 MAX_FANOUT = 3
 
 FILL_NET = "fill"
@@ -109,7 +112,7 @@ class Instance:
     @property
     def origin(self) -> tuple[int, int]:
         """Displacement of the placement, nm: where the master's origin goes."""
-        width = cell_library()[self.cell].width
+        width = get_cell(self.cell).width
         return (
             self.x + (width if self.orientation in ("r180", "m90") else 0),
             self.y + (ROW_HEIGHT if self.orientation in ("r180", "m0") else 0),
@@ -127,7 +130,7 @@ class Instance:
 
     def terminal(self, pin: str) -> Terminal:
         """Return a pin's place in the block, nm."""
-        entry = cell_library()[self.cell].pins[pin]
+        entry = get_cell(self.cell).pins[pin]
         boxes = [self.place((entry.x, track, entry.x, track)) for track in entry.tracks]
         return Terminal(boxes[0][0], tuple(sorted(box[1] for box in boxes)))
 
@@ -182,6 +185,7 @@ class Block:
         rails: Power wires with their supply: M2 rails and straps.
         power_vias: Placed power vias.
         fill: Floating wires.
+        loose: Other rectangles of the top cell, layer and extent.
         unrouted: Number of nets that found no way; they are absent and their pins unconnected.
     """
 
@@ -192,6 +196,7 @@ class Block:
     rails: tuple[tuple[str, Wire], ...]
     power_vias: tuple[PowerVia, ...]
     fill: tuple[Wire, ...] = ()
+    loose: tuple[tuple[str, Box], ...] = ()
     unrouted: int = 0
 
     def layout(self) -> kdb.Layout:
@@ -286,10 +291,10 @@ def generate_block(
     width, height = width_cpp * CPP, rows * ROW_HEIGHT
     instances = _place(rng, rows, width_cpp)
     rails, vias = _power(width, rows, top_metal)
-    occupancy = _occupied(instances, rails, vias)
+    occupancy = occupied(instances, rails, vias)
     nets, unrouted = _connect(rng, width, height, instances, occupancy, n_nets, top_metal)
     fill = _fill(rng, width, height, occupancy, n_fill, top_metal)
-    return Block(width, height, tuple(instances), tuple(nets), tuple(rails), tuple(vias), tuple(fill), unrouted)
+    return Block(width, height, tuple(instances), tuple(nets), tuple(rails), tuple(vias), tuple(fill), (), unrouted)
 
 
 def _fill(
@@ -410,11 +415,11 @@ def _power(width: int, rows: int, top_metal: str) -> tuple[list[tuple[str, Wire]
     return rails, vias
 
 
-def _occupied(instances: Sequence[Instance], rails: Sequence[tuple[str, Wire]], vias: Sequence[PowerVia]) -> Occupancy:
-    """Enter everything that routing has to keep away from."""
+def occupied(instances: Sequence[Instance], rails: Sequence[tuple[str, Wire]], vias: Sequence[PowerVia]) -> Occupancy:
+    """Return everything that routing has to keep away from: wires and cuts of cells and of the supply."""
     occupancy = Occupancy()
     for instance in instances:
-        cell = cell_library()[instance.cell]
+        cell = get_cell(instance.cell)
         for layer in ("V1", "M2"):
             for box in cell.boxes.get(layer, ()):
                 occupancy.add(layer, instance.place(box), f"{instance.name}/")
@@ -441,7 +446,7 @@ def _connect(
     sinks: list[tuple[str, str]] = []
     where: dict[tuple[str, str], Terminal] = {}
     for instance in instances:
-        for pin in cell_library()[instance.cell].pins.values():
+        for pin in get_cell(instance.cell).pins.values():
             key = (instance.name, pin.name)
             where[key] = instance.terminal(pin.name)
             (drivers if pin.output else sinks).append(key)
@@ -526,7 +531,7 @@ def _draw(block: Block) -> kdb.Layout:
     top = layout.create_cell(TOP_CELL)
     masters: dict[str, int] = {}
     for name in sorted({instance.cell for instance in block.instances}):
-        masters[name] = _draw_cell(sheet, cell_library()[name])
+        masters[name] = _draw_cell(sheet, get_cell(name))
     for layer, bare in sorted({(via.layer, net.bare) for net in block.nets for via in net.vias}):
         cell = layout.create_cell(via_name(layer, bare))
         masters[cell.name] = cell.cell_index()
@@ -557,6 +562,10 @@ def _draw(block: Block) -> kdb.Layout:
             _wire(sheet, top, wire, net.name if wire.layer == net.trunk else None)
     for wire in block.fill:
         _wire(sheet, top, wire, None)
+    for layer, box in block.loose:
+        top.shapes(sheet.index(layer)).insert(_scaled(box))
+    die = (-DIE_MARGIN, -DIE_MARGIN, block.width + DIE_MARGIN, block.height + DIE_MARGIN)
+    top.shapes(layout.layer(*OUTLINE)).insert(_scaled(die))
     return layout
 
 

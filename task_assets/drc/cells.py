@@ -360,3 +360,28 @@ def cell_library() -> dict[str, Cell]:
 
 CELLS = tuple(cell_library())
 """Names of the library's cells."""
+
+
+def get_cell(name: str) -> Cell:
+    """Return a cell by name.
+
+    Args:
+        name: A name of the library, or one with the suffix ``_w`` and a number: the same cell with the bar of its
+            output that many nanometres wider on the outside.
+
+    Returns:
+        The cell; treat it as read-only.
+    """
+    library = cell_library()
+    return library[name] if name in library else _widened(name)
+
+
+@cache
+def _widened(name: str) -> Cell:
+    base, _, amount = name.rpartition("_w")
+    source = cell_library()[base]
+    cell = Cell(name, source.columns, {layer: list(boxes) for layer, boxes in source.boxes.items()}, source.pins)
+    cell.labels, cell.transistors = source.labels, source.transistors
+    x = source.pins["Y"].x
+    cell.add("M1", (x, N_DRAIN_Y - HALF, x + HALF + int(amount), P_DRAIN_Y + HALF))
+    return cell

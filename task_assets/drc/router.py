@@ -8,7 +8,7 @@ nanometres.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -114,10 +114,12 @@ class Occupancy:
         for key in self._keys(layer, box, REACH):
             yield from self.bins.get(key, ())
 
-    def free(self, wires: Iterable[Wire], vias: Iterable[Via], net: str) -> bool:
-        """Say whether `wires` and `vias` of `net` are legal beside the shapes of every other net."""
+    def free(
+        self, wires: Iterable[Wire], vias: Iterable[Via], net: str, rules: Mapping[str, WireLayer] = WIRES
+    ) -> bool:
+        """Say whether `wires` and `vias` of `net` are legal beside the shapes of every other net, under `rules`."""
         for wire in wires:
-            rule = WIRES[wire.layer]
+            rule = rules[wire.layer]
             for owner, box in self.near(wire.layer, wire.box):
                 if owner != net and not compatible(rule, wire.box, box):
                     return False
@@ -174,7 +176,7 @@ def _half(layer: str, via: str) -> int:
     return cut // 2 + (rule.lower_end if rule.lower == layer else rule.upper_end)
 
 
-def merge(wires: Iterable[Wire]) -> list[Wire] | None:
+def merge(wires: Iterable[Wire], rules: Mapping[str, WireLayer] = WIRES) -> list[Wire] | None:
     """Join wires of one net that overlap on a track; None where two of them touch or come too close otherwise."""
     merged: list[Wire] = []
     for wire in wires:
@@ -191,7 +193,7 @@ def merge(wires: Iterable[Wire]) -> list[Wire] | None:
                     break
         merged.append(current)
     for index, a_wire in enumerate(merged):
-        rule = WIRES[a_wire.layer]
+        rule = rules[a_wire.layer]
         for other in merged[:index]:
             if other.layer == a_wire.layer and not compatible(rule, a_wire.box, other.box):
                 return None
@@ -210,12 +212,15 @@ class Router:
         width: Block width, nm; wires stay inside.
         height: Block height, nm.
         occupancy: What is there already; routed nets are added to it.
+        rules: Spacing rules to route by. Where they are laxer than `WIRES`, only routes that break one of `WIRES` are
+            accepted: a careless router.
     """
 
-    def __init__(self, width: int, height: int, occupancy: Occupancy) -> None:
+    def __init__(self, width: int, height: int, occupancy: Occupancy, rules: Mapping[str, WireLayer] = WIRES) -> None:
         self.width = width
         self.height = height
         self.occupancy = occupancy
+        self.rules = rules
 
     def route(
         self, net: str, terminals: Sequence[Terminal], trunk: str, rng: np.random.Generator
@@ -267,11 +272,11 @@ class Router:
         for terminal in terminals:
             for path in self._paths(terminal, trunk, common):
                 new_wires, new_vias, stop = path
-                joined = merge([*wires, *new_wires])
+                joined = merge([*wires, *new_wires], self.rules)
                 if (
                     joined is not None
                     and self._self_apart(vias, new_vias)
-                    and self.occupancy.free(new_wires, new_vias, net)
+                    and self.occupancy.free(new_wires, new_vias, net, self.rules)
                 ):
                     wires = joined
                     vias |= set(new_vias)
@@ -280,8 +285,10 @@ class Router:
             else:
                 return None
         line = span(trunk, common, stops)
-        whole = merge([*wires, line])
-        if whole is None or not self.occupancy.free([line], (), net):
+        whole = merge([*wires, line], self.rules)
+        if whole is None or not self.occupancy.free([line], (), net, self.rules):
+            return None
+        if self.rules is not WIRES and merge(whole) is not None and self.occupancy.free(whole, (), net):
             return None
         return whole, sorted(vias, key=lambda via: (via.layer, via.x, via.y))
 
