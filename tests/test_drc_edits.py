@@ -402,7 +402,7 @@ def test_instances_that_share_a_place_are_told_apart():
         (AddShape("19/251", box_points((0, 0, 9, 9))), "layer", "unknown layer"),
         (AddShape("M1", box_points((0, 0, 9, 9)), "NOPE"), "cell", "unknown cell"),
         (AddShape("M1", ()), "points", "zero area"),
-        (AddShape("M1", ((0, 0), (9, 0), (9, 9))), "points", "zero area"),
+        (AddShape("M1", ((0, 0), (9, 0), (9, 9))), "points", "neither horizontal nor vertical"),
         (AddShape("M1", ((0, 0), (9, 0), (20, 0), (5, 0))), "points", "zero area"),
         (AddShape("M1", ((0, 0), (0, 9), (0, 0), (0, 9))), "points", "zero area"),
         (AddShape("M1", ((0, 0), (9, 3), (9, 9), (0, 9))), "points", "neither horizontal nor vertical"),

@@ -347,7 +347,7 @@ def test_a_master_counts_once():
 
 def test_derived_limits_cover_the_surroundings_of_violations():
     limits = derive_limits([(0, 0, 100, 100), (20, 20, 80, 80)], 0.001)
-    assert limits.max_edited_area == pytest.approx(0.6 * 0.6)
+    assert limits.max_edited_area == pytest.approx(0.3 * 0.3)
     assert derive_limits([], 0.001).max_edited_area == 0
 
 

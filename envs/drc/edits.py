@@ -274,13 +274,13 @@ def _value(points: Points, field: str) -> ShapeValue:
         if max(abs(x), abs(y)) > MAX_COORD:
             raise EditError("point too far away", field=f"{field}[{i}]", value=(x, y), allowed=f"+-{MAX_COORD}")
     ring = _corners(points)
-    if len(ring) < 4:
-        raise EditError("a shape of zero area", field=field, value=points, allowed="at least 4 corners")
-    edges = list(zip(ring, (*ring[1:], ring[0])))
+    edges = list(zip(ring, (*ring[1:], *ring[:1])))
     for (x1, y1), (x2, y2) in edges:
         if x1 != x2 and y1 != y2:
             text = "an edge that is neither horizontal nor vertical"
             raise EditError(text, field=field, value=((x1, y1), (x2, y2)), allowed="Manhattan polygons")
+    if len(ring) < 4:
+        raise EditError("a shape of zero area", field=field, value=points, allowed="at least 4 corners")
     if len(ring) > 4:
         _check_simple(edges, field)
     polygon = kdb.Polygon([kdb.Point(x, y) for x, y in ring])

@@ -37,9 +37,11 @@ OUTLINE_LAYER = 235
 """GDSII layer number of a placed design's outline in OpenROAD and Innovus layouts for ASAP7."""
 MAX_ADDED_SHAPES = 1000
 """Shapes that a repair may add, over all cells; far above what any action budget can draw."""
+MAX_ADDED_FLAT = 200_000
+"""The same, every instance counted."""
 MAX_SITES = 16
 """Of the instances of an edited master, areas are measured in so many."""
-WINDOW_UM = 0.25
+WINDOW_UM = 0.1
 """Room around a violation that `derive_limits` lets a repair redraw, um."""
 
 VIAS_KEPT = 0.6
@@ -125,20 +127,12 @@ def strict_checks(
         return [_result("strict_frame", False, message)]
     results = [_result("strict_frame", True, message)]
     added = _raw_shapes(layout) - _raw_shapes(initial)
-    too_many = added > MAX_ADDED_SHAPES
-    results.append(
-        CheckResult(
-            "strict_shape_count",
-            "strict_shape_count",
-            not too_many,
-            float(MAX_ADDED_SHAPES),
-            float(added),
-            "count",
-            None,
-            f"at most {MAX_ADDED_SHAPES} shapes may be added, found {added}",
-            strict=True,
-        )
-    )
+    flat = layout.flat_shapes() - initial.flat_shapes()
+    too_many = added > MAX_ADDED_SHAPES or flat > MAX_ADDED_FLAT
+    text = f"at most {MAX_ADDED_SHAPES} shapes ({MAX_ADDED_FLAT} in all instances) may be added, found {added} ({flat})"
+    limit, measured = float(MAX_ADDED_SHAPES), float(added)
+    name = "strict_shape_count"
+    results.append(CheckResult(name, name, not too_many, limit, measured, "count", None, text, strict=True))
     if too_many:
         names = (
             "strict_cells",

@@ -128,6 +128,8 @@ class Extraction:
             top.shapes(tokens[conductor]).insert(kdb.Text(str(i), x, y))
         engine = kdb.LayoutToNetlist(kdb.RecursiveShapeIterator(layout, top, []))
         engine.threads = 1
+        # Without them `net_at` could not tell the unconnected conductors of two instances apart.
+        engine.include_floating_subcircuits = True
         nodes, nchannel, pchannel = self._derive(engine, top)
         if stack.mos is not None:
             for name, diffusion, channel in ((CLASSES[0], NDIFF, nchannel), (CLASSES[1], PDIFF, pchannel)):
