@@ -145,6 +145,37 @@ def test_hierarchical_and_flat_extraction_agree(monkeypatch):
     assert flat.n_nets == deep.n_nets
 
 
+def test_flattening_agrees_with_klayout(monkeypatch):
+    """Turned, mirrored and nested instances and an array."""
+    monkeypatch.setattr(netlist, "FLAT_LIMIT", -1)
+    layout = design().layout
+    pair, top = layout.cell("TOP"), layout.create_cell("ABOVE")
+    for i, turn in enumerate(
+        (kdb.Trans.R0, kdb.Trans.R90, kdb.Trans.R180, kdb.Trans.R270, kdb.Trans.M0, kdb.Trans.M45)
+    ):
+        top.insert(kdb.CellInstArray(pair.cell_index(), kdb.Trans(turn, 8000 * i, 30)))
+    step = kdb.Trans(kdb.Trans.M90, 0, 9000), kdb.Vector(4000, 0), kdb.Vector(0, 3000), 3, 2
+    top.insert(kdb.CellInstArray(layout.cell("INV").cell_index(), *step))
+    box(layout, top, "M1", 300, 440, 8000 * 2 + 324, 500)
+    found = Extraction(layout, "ABOVE", STACK)
+    n = found.netlist
+    circuit = found.flat_circuits().circuit_by_name("ABOVE")
+    for i, net in enumerate(circuit.each_net()):
+        net.name = str(i)
+    expected = {}
+    for device in circuit.each_device():
+        at = device.trans.disp
+        nets = tuple(int(device.net_for_terminal(t).name) for t in range(3))
+        key = (device.device_class().name, round(at.x * 2 / DBU), round(at.y * 2 / DBU))
+        expected[key] = nets
+    keys = [(netlist.CLASSES[c], int(x), int(y)) for c, (x, y) in zip(n.device_class, n.device_xy)]
+    assert len(keys) == len({*keys}) == 6 * 8 + 6 * 2
+    assert {*keys} == {*expected}
+    pairs = {(a, b) for key, row in zip(keys, n.device_nets.tolist()) for a, b in zip(row, expected[key])}
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+    assert n.n_nets == sum(1 for _ in circuit.each_net())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_extraction_finds_the_nets_that_the_generator_routed(seed):
     block = generate_block(np.random.default_rng(seed), rows=3, width_cpp=30)

@@ -182,35 +182,24 @@ class Extraction:
         return self._flat
 
     def _flatten(self) -> Netlist:
-        flat = self.flat_circuits()
-        circuit = flat.circuit_by_name(self._top_name)
+        circuit = self._engine.netlist().circuit_by_name(self._top_name)
+        flat = _Flat(circuit, self.dbu)
         label_nets = np.full(len(self.labels), -1, dtype=np.int32)
-        rows: list[tuple[int, int, int, int, int, int, float, float]] = []
-        n_nets = 0
         if circuit is not None:
-            for i, net in enumerate(circuit.each_net()):
+            for net in circuit.each_net():
                 if net.name:
-                    label_nets[[int(token) for token in net.name.split(",")]] = i
-                net.name = str(i)  # a net number that can be read from a device's terminals
-                n_nets += 1
-            half = 2.0 / self.dbu
-            for device in circuit.each_device():
-                at = device.trans.disp
-                source, gate, drain = (int(device.net_for_terminal(t).name) for t in (SOURCE, GATE, DRAIN))
-                kind = CLASSES.index(device.device_class().name)
-                length, width = device.parameter("L"), device.parameter("W")
-                rows.append((kind, round(at.x * half), round(at.y * half), source, gate, drain, length, width))
-        table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-        table = table[np.lexsort((table[:, 0], table[:, 2], table[:, 1]))]
+                    label_nets[[int(token) for token in net.name.split(",")]] = flat.top_nets[net.cluster_id]
+        kind, xy, nets, size = flat.devices()
+        order = np.lexsort((kind, xy[:, 1], xy[:, 0]))
         return Netlist(
             self.dbu,
-            table[:, 0].astype(np.uint8),
-            table[:, 1:3].astype(np.int64),
-            table[:, 3:6].astype(np.int32),
-            table[:, 6:8].astype(np.float32),
+            kind[order],
+            xy[order],
+            nets[order],
+            size[order],
             tuple(self.labels),
             label_nets,
-            n_nets,
+            flat.n_nets,
         )
 
     def flat_circuits(self) -> kdb.Netlist:
@@ -233,6 +222,103 @@ class Extraction:
     def anchors(self, key: NetKey) -> int:
         """Return the number of device terminals and labels on a net that `net_at` gave, counted up to 2."""
         return self._anchor_counts[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Master:
+    """A circuit's own devices and nets, in its frame; nets are numbered 0, 1, ... in it."""
+
+    kind: np.ndarray
+    xy: np.ndarray
+    nets: np.ndarray
+    size: np.ndarray
+    numbers: dict[int, int]
+    pins: tuple[tuple[int, int], ...]
+
+
+class _Flat:
+    """Flattens a hierarchical netlist, a whole instance at a time (KLayout's own flattening needs a copy: seconds).
+
+    Args:
+        circuit: The top circuit; None: no nets.
+        dbu: Database unit, um.
+    """
+
+    def __init__(self, circuit: kdb.Circuit | None, dbu: float) -> None:
+        self._half = 2.0 / dbu
+        self._masters: dict[str, _Master] = {}
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        self.n_nets = 0
+        self.top_nets: dict[int, int] = {}
+        if circuit is not None:
+            master = self._master(circuit)
+            self.top_nets = master.numbers
+            self.n_nets = len(master.numbers)
+            identity = np.array([[1, 0], [0, 1]], dtype=np.int64)
+            self._expand(circuit, identity, np.zeros(2, dtype=np.int64), np.arange(self.n_nets, dtype=np.int32))
+
+    def devices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return class, place, nets and size of all devices."""
+        empty = (
+            np.zeros(0, np.uint8),
+            np.zeros((0, 2), np.int64),
+            np.zeros((0, 3), np.int32),
+            np.zeros((0, 2), np.float32),
+        )
+        columns = zip(empty, *self._parts)
+        kind, xy, nets, size = (np.concatenate(column) for column in columns)
+        return kind, xy, nets, size
+
+    def _master(self, circuit: kdb.Circuit) -> _Master:
+        if circuit.name in self._masters:
+            return self._masters[circuit.name]
+        numbers = {net.cluster_id: i for i, net in enumerate(circuit.each_net())}
+        kind, xy, nets, size = [], [], [], []
+        for device in circuit.each_device():
+            at = device.trans.disp
+            kind.append(CLASSES.index(device.device_class().name))
+            xy.append((round(at.x * self._half), round(at.y * self._half)))
+            nets.append([numbers[device.net_for_terminal(t).cluster_id] for t in (SOURCE, GATE, DRAIN)])
+            size.append((device.parameter("L"), device.parameter("W")))
+        inner = ((pin.id(), circuit.net_for_pin(pin.id())) for pin in circuit.each_pin())
+        master = _Master(
+            np.array(kind, dtype=np.uint8),
+            np.array(xy, dtype=np.int64).reshape(-1, 2),
+            np.array(nets, dtype=np.int32).reshape(-1, 3),
+            np.array(size, dtype=np.float32).reshape(-1, 2),
+            numbers,
+            tuple((pin, numbers[net.cluster_id]) for pin, net in inner if net is not None),
+        )
+        self._masters[circuit.name] = master
+        return master
+
+    def _expand(self, circuit: kdb.Circuit, turn: np.ndarray, shift: np.ndarray, flat: np.ndarray) -> None:
+        """Add a circuit's devices; `flat` gives the flat number of each of its nets."""
+        master = self._master(circuit)
+        if len(master.kind):
+            self._parts.append((master.kind, master.xy @ turn.T + shift, flat[master.nets], master.size))
+        for sub in circuit.each_subcircuit():
+            below = sub.circuit_ref()
+            inner = self._master(below)
+            numbers = np.full(len(inner.numbers), -1, dtype=np.int32)
+            for pin, number in inner.pins:
+                outer = sub.net_for_pin(pin)
+                if outer is not None:
+                    numbers[number] = flat[master.numbers[outer.cluster_id]]
+            own = numbers < 0
+            n_own = int(own.sum())
+            numbers[own] = np.arange(self.n_nets, self.n_nets + n_own)
+            self.n_nets += n_own
+            if len(inner.kind) or n_own or any(True for _ in below.each_subcircuit()):
+                trans = sub.trans
+                step = np.array([round(trans.disp.x * self._half), round(trans.disp.y * self._half)], dtype=np.int64)
+                self._expand(below, turn @ _matrix(trans), turn @ step + shift, numbers)
+
+
+def _matrix(trans: kdb.DCplxTrans) -> np.ndarray:
+    """Rotation by a multiple of 90 degrees and mirroring as a matrix."""
+    x, y = (trans * kdb.DVector(*axis) for axis in ((1.0, 0.0), (0.0, 1.0)))
+    return np.array([[round(x.x), round(y.x)], [round(x.y), round(y.y)]], dtype=np.int64)
 
 
 def _anchors(net: kdb.Net, enough: int) -> int:
