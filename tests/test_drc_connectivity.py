@@ -159,7 +159,8 @@ def test_flattening_agrees_with_klayout(monkeypatch):
     box(layout, top, "M1", 300, 440, 8000 * 2 + 324, 500)
     found = Extraction(layout, "ABOVE", STACK)
     n = found.netlist
-    circuit = found.flat_circuits().circuit_by_name("ABOVE")
+    flat = found.flat_circuits()
+    circuit = flat.circuit_by_name("ABOVE")
     for i, net in enumerate(circuit.each_net()):
         net.name = str(i)
     expected = {}

@@ -29,6 +29,9 @@ FLAT_LIMIT = 5000
 Label = tuple[str, str, int, int]
 """Text, conductor, x and y in database units."""
 
+WAY_OUT = "leaves on "
+"""First words of the labels that mark where conductors leave a window."""
+
 NetKey = tuple[object, ...]
 """Identity of a net within one `Extraction`."""
 

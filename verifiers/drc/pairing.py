@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.spatial import cKDTree
 
-from edagym.verifiers.drc.netlist import CLASSES, DRAIN, GATE, SOURCE, Label, Netlist
+from edagym.verifiers.drc.netlist import CLASSES, DRAIN, GATE, SOURCE, WAY_OUT, Label, Netlist
 from edagym.verifiers.verdict import BBox
 
 FindingKind = Literal[
@@ -312,7 +312,7 @@ def _net_box(netlist: Netlist, net: int) -> BBox | None:
 def _net_name(netlist: Netlist, net: int) -> str:
     places, labels = _anchor_places(netlist, net)
     # Labels of cells, too, lie on nets: of A, Y and clk the one that is on the fewest nets says most.
-    texts = {text for text, _, _, _ in labels}
+    texts = {text for text, _, _, _ in labels if not text.startswith(WAY_OUT)}
     spread = {
         text: len({int(n) for label, n in zip(netlist.labels, netlist.label_nets) if label[0] == text})
         for text in texts

@@ -8,7 +8,7 @@ from typing import Any
 import klayout.db as kdb
 
 from edagym.verifiers.drc.layout import DRCLayout
-from edagym.verifiers.drc.netlist import Label, flat_texts, pin_layers
+from edagym.verifiers.drc.netlist import WAY_OUT, Label, flat_texts, pin_layers
 from edagym.verifiers.drc.stack import DERIVED, Stack, derive
 from edagym.verifiers.verdict import BBox
 
@@ -137,7 +137,7 @@ def clipped_layout(layout: DRCLayout, stack: Stack, window: kdb.Box) -> tuple[DR
             labels += [(text, name, x, y) for text, x, y in texts]
     nodes, _, _ = derive(drawn, stack)
     for name, region in nodes.items():
-        labels += [(f"leaves {name}", name, x, y) for x, y in _crossings(region, window)]
+        labels += [(f"{WAY_OUT}{name}", name, x, y) for x, y in _crossings(region, window)]
     return DRCLayout(window_layout, layout.source), labels
 
 
