@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import klayout.db as kdb
+import networkx as nx
 import numpy as np
 import pytest
 from drc_drawings import (
@@ -32,7 +33,7 @@ from edagym.verifiers.drc.connectivity import Reference, _same_graph, window_gua
 from edagym.verifiers.drc.diff import compare_layouts
 from edagym.verifiers.drc.netlist import Extraction, Netlist
 from edagym.verifiers.drc.rules import RuleTable
-from edagym.verifiers.drc.stack import stack_of
+from edagym.verifiers.drc.stack import derive, stack_of
 
 STACK = stack_of(TABLE)
 
@@ -196,6 +197,51 @@ def test_extraction_finds_the_nets_that_the_generator_routed(seed):
         for _, wire in block.rails
     }
     assert rails.isdisjoint(keys.values())
+
+
+def brute_force(layout: DRCLayout) -> dict[tuple[str, int, int], int]:
+    """Net of every labelled point and gate area, by pairwise tests of flat polygons; no netlist extraction involved."""
+    drawn = {n: kdb.Region(layout.top.begin_shapes_rec(layout.layout.layer(*STACK.gds[n]))) for n in STACK.drawn}
+    nodes, *channels = derive(drawn, STACK)
+    pieces = [(name, p) for name, region in nodes.items() for p in region.merged().each()]
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(pieces)))
+    joins = {frozenset(pair) for pair in STACK.joins}
+    for i, (a, p) in enumerate(pieces):
+        for j in range(i):
+            b, q = pieces[j]
+            if frozenset((a, b)) in joins and p.bbox().touches(q.bbox()) and p.touches(q):
+                graph.add_edge(i, j)
+    net = {i: k for k, part in enumerate(nx.connected_components(graph)) for i in part}
+    anchors = {}
+    for i, (name, p) in enumerate(pieces):
+        for _, conductor, x, y in netlist.conductor_labels(layout.layout, layout.top.name, STACK):
+            if name == conductor and p.touches(kdb.Box(x, y, x, y)):
+                anchors["label", x, y] = net[i]
+        if name == "poly":
+            for channel in (c for region in channels for c in region.merged().each()):
+                if p.touches(channel):
+                    center = channel.bbox().center()
+                    anchors["gate", 2 * center.x, 2 * center.y] = net[i]
+    return anchors
+
+
+def test_extraction_agrees_with_brute_force():
+    """On random edits, also those that break the circuit: the same anchors share a net."""
+    rng = np.random.default_rng(2)
+    for _ in range(25):
+        layout = design()
+        for _ in range(3):
+            random_edit(layout, rng)
+        n = Extraction(layout.layout, "TOP", STACK).netlist
+        found = {("label", x, y): int(k) for (_, _, x, y), k in zip(n.labels, n.label_nets) if k >= 0}
+        found |= {("gate", int(x), int(y)): int(nets[1]) for (x, y), nets in zip(n.device_xy, n.device_nets)}
+        expected = brute_force(layout)
+        assert {k for k in found if k[0] == "label"} == {k for k in expected if k[0] == "label"}
+        # Gates without two sides are no transistors, so that the extraction may know fewer.
+        assert {k for k in found if k[0] == "gate"} <= {k for k in expected if k[0] == "gate"}
+        pairs = {(net, expected[key]) for key, net in found.items()}
+        assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 def test_port_labels_count_through_pin_shapes():

@@ -43,7 +43,8 @@ class Netlist:
     Attributes:
         dbu: Database unit, um.
         device_class: uint8 (n,), index into `CLASSES`.
-        device_xy: int64 (n, 2), centres of the gate areas in half database units.
+        device_xy: int64 (n, 2), centres of the gate areas in half database units; the engine rounds them to whole
+            ones in the frame of the cell that holds the device.
         device_nets: int32 (n, 3), net numbers of source, gate and drain.
         device_size: float32 (n, 2), gate length and width in um.
         labels: Labels of conductors, sorted.
