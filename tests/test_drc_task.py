@@ -15,6 +15,7 @@ from edagym.envs.drc.posteda import import_posteda, read_report
 from edagym.errors import TaskError
 from edagym.task_assets.drc.suite import SIZES, SUITES, load_task, task_folder, task_ids
 from edagym.task_assets.drc.task import DRCTask, Limits
+from edagym.verifiers.drc.guards import derive_limits
 
 EDIT = {"op": "add_shape", "cell": "top_cell"}
 
@@ -142,7 +143,8 @@ def test_import(tmp_path):
     assert (one.roi, two.roi) == (None, (0.5, -1.0, 3.25, 2.0))
     assert one.gds == bars(10)
     assert one.golden is None
-    assert one.limits.max_edited_area == pytest.approx((0.01 + 0.5) * (0.2 + 0.5))
+    assert one.limits == derive_limits([(1040, 500, 1050, 700)], 0.001)
+    assert one.limits.max_edited_area > 0
     assert one.metadata["engine_counts"]["M1.S.1"] >= 1
     assert one.markers
     assert import_posteda(tmp_path)[0].markers is None
