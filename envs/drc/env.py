@@ -340,3 +340,37 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         lines += [f"  {rule}: {n}" for rule, n in self._counts.items()]
         lines.append(f"{len(self.edits)} edits; budget left: {self.budget_left} of {self.budget}")
         return "\n".join(lines) + "\n"
+
+
+class DRCTrainEnv(DRCEnv):
+    """Endless tasks, none of them in the fixed suite: a new one on every reset.
+
+    Args:
+        level: ``"L1"`` (one violation alone), ``"L2"`` (one in context) or ``"L3"`` (several); None: any.
+        target: Rule id or rule class, e.g. ``"width/M3"``, for L1 and L2; None: any.
+        **kwargs: See `DRCEnv` (but neither suite nor tasks).
+    """
+
+    def __init__(self, level: str | None = None, target: str | None = None, **kwargs: Any) -> None:
+        given = sorted({"suite", "tasks"} & kwargs.keys())
+        if given:
+            raise TaskError("this environment makes its own tasks", field=", ".join(given), allowed="neither")
+        self._level, self._target = level, target
+        super().__init__(**kwargs)
+
+    def _task_table(self, suite: str, tasks: Sequence[DRCTask | str] | None) -> dict[str, DRCTask | None]:
+        return {}
+
+    def _prepare(self, task: DRCTask) -> PreparedTask:
+        return PreparedTask(task)  # seen once: not worth a place in the shared cache
+
+    def _sample_task(self, rng: np.random.Generator) -> DRCTask:
+        from edagym.envs.drc.generator import generate_task
+
+        return generate_task(rng, level=self._level, target=self._target)
+
+    def find_task(self, key: Any) -> DRCTask:
+        """Return the task of an id, or a given task object itself; raises `TaskError`."""
+        if isinstance(key, DRCTask):
+            return key
+        raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed="a DRCTask object")

@@ -23,6 +23,7 @@ from edagym.envs.drc.mutations import to_polygon
 from edagym.envs.drc.posteda import plain_markers
 from edagym.envs.drc.queries import shapes_near
 from edagym.envs.drc.reporting import report_items
+from edagym.envs.drc.residual import generate_residual
 from edagym.errors import EditError, TaskError, ToolError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_actions import MAX_VIOLATIONS
@@ -33,6 +34,9 @@ from edagym.task_assets.drc.task import BUDGETS, MIN_AREA_KEPT, DRCTask, Limits
 from edagym.verifiers.drc import DRCLayout, full_check, load_table
 from edagym.verifiers.drc.guards import derive_limits
 from edagym.verifiers.verdict import Verdict
+
+Solver = Callable[[DRCLayout, int], tuple[DRCEdit, ...] | None]
+"""Repairs a layout with at most so many edits that keep its circuit; None: not found."""
 
 ATTEMPTS = 60
 """Draws per task before generation gives up."""
@@ -115,6 +119,7 @@ def build_task(
     *,
     steps: int | None = None,
     metadata: Mapping[str, Any] | None = None,
+    keep: bool = False,
     screen: bool = True,
 ) -> DRCTask:
     """Make a task of a layout with violations and its repair.
@@ -127,6 +132,7 @@ def build_task(
         fix: Edits that repair it.
         steps: Label: smallest number of edits.
         metadata: Provenance.
+        keep: The layout's own circuit has to be kept; else the one of the repaired layout.
         screen: Whether to try deletions too.
 
     Raises:
@@ -153,7 +159,7 @@ def build_task(
         "violations": report_items(report),
         "budget": budget,
         "markers": plain_markers(report.markers),
-        "golden": legal.to_bytes(),
+        "golden": None if keep else legal.to_bytes(),
         "reference": reference,
         "steps": steps,
         "metadata": dict(metadata or {}),
@@ -229,13 +235,19 @@ def solved_by_deleting(task: DRCTask) -> tuple[DRCEdit, ...] | None:
 
 
 def generate_suite(
-    out: str | Path, seed: int = 7, *, only: Sequence[str] | None = None, progress: bool = True
+    out: str | Path,
+    seed: int = 7,
+    *,
+    solver: Solver | None = None,
+    only: Sequence[str] | None = None,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Build the fixed suite: one folder per task.
 
     Args:
         out: Folder to write to.
         seed: Seed; equal seeds give equal bytes.
+        solver: Finds the repairs of the reasoning tasks.
         only: Groups to build, e.g. ``["Essential-L1"]``; None: all.
         progress: Show a progress bar.
 
@@ -249,12 +261,14 @@ def generate_suite(
     for group in groups:
         if group not in SIZES:
             raise TaskError("no such group", field="only", value=group, allowed=list(SIZES))
+        if group.startswith("Reasoning") and solver is None:
+            raise TaskError("reasoning tasks need a solver", field="solver", value=None)
     folder = Path(out)
     sizes: dict[str, int] = {}
     n_violations = n_bytes = 0
     with tqdm(total=sum(SIZES[g] for g in groups), desc="tasks", disable=not progress) as bar:
         for group in groups:
-            for task in _group(group, seed):
+            for task in _group(group, seed, solver):
                 place = folder / task_folder(task.id)
                 task.save(place)
                 n_violations += task.total
@@ -264,10 +278,17 @@ def generate_suite(
     return {"tasks": sum(sizes.values()), "violations": n_violations, "bytes": n_bytes, **sizes}
 
 
-def _group(group: str, seed: int) -> Iterator[DRCTask]:
+def _group(group: str, seed: int, solver: Solver | None) -> Iterator[DRCTask]:
     """Yield the tasks of a group in order."""
     suite, level = group.split("-")
     rng = np.random.default_rng([seed, list(SIZES).index(group)])
+    if solver is not None and group not in _MAKERS:
+        for number in range(1, SIZES[group] + 1):
+            task = _residual(rng, f"{group}/q{number}", level, seed, solver)
+            if task is None:
+                raise TaskError("no task was found", field=group, value=number)
+            yield task
+        return
     maker = _MAKERS[group]
     classes = iter(_CLASSES.get(group, ()))
     number = 0
@@ -296,11 +317,42 @@ def _attempt(
     for _ in range(ATTEMPTS if target is None else ATTEMPTS // 10):
         try:
             layout, record = maker(rng, target)
-            metadata = {"generator": "edagym.envs.drc.generator", "seed": seed, "rules": list(record.rules)}
+            metadata = {"generator": "injection", "seed": seed, "rules": list(record.rules)}
             return build_task(task_id, suite, level, layout, record.fix, steps=len(record.fix), metadata=metadata)
         except (TaskError, EditError):
             continue
     return None
+
+
+def _residual(rng: np.random.Generator, task_id: str, level: str, seed: int, solver: Solver) -> DRCTask | None:
+    """Draw a reasoning task: the smallest number of edits that the solver needs is its label and sets its level."""
+    for _ in range(ATTEMPTS):
+        n = {"L1": 1, "L2": int(rng.integers(2, 4)), "L3": int(rng.integers(3, 6))}[level]
+        rows, width = int(rng.integers(2, 4)), int(rng.integers(24, 37))
+        try:
+            layout, record = generate_residual(rng, n=n, rows=rows, width_cpp=width, top_metal="M5")
+            edits = _shortest(DRCLayout(layout), level, solver)
+            if edits is None:
+                continue
+            metadata = {"generator": "residual", "seed": seed, **record.to_dict()}
+            return build_task(
+                task_id, "reasoning", level, layout, edits, steps=len(edits), metadata=metadata, keep=True
+            )
+        except (TaskError, EditError):
+            continue
+    return None
+
+
+def _shortest(layout: DRCLayout, level: str, solver: Solver) -> tuple[DRCEdit, ...] | None:
+    """Return the shortest repair that the solver finds and the level allows, or None."""
+    if level == "L3":
+        return solver(layout, BUDGETS[level] - 1)
+    if level == "L1":
+        return solver(layout, 1)
+    found = solver(layout, BUDGETS[level] - 2)
+    if found is None or len(found) == 1 or solver(layout, 1) is not None:
+        return None
+    return found
 
 
 def _block(rng: np.random.Generator, rows: tuple[int, int], width: tuple[int, int], metals: Sequence[str]) -> Block:
@@ -324,12 +376,16 @@ def _contextual(rng: np.random.Generator, target: str | None) -> tuple[kdb.Layou
 
 def _sequential(rng: np.random.Generator, target: str | None) -> tuple[kdb.Layout, InjectionRecord]:
     block = _block(rng, (3, 4), (30, 40), ("M5", "M6"))
-    layout, record = inject_cluster(rng, block, n=int(rng.integers(8, 14)), radius_nm=700)
+    return _cluster(rng, block, int(rng.integers(8, 14)), FEWEST_INJECTIONS)
+
+
+def _cluster(rng: np.random.Generator, block: Block, n: int, fewest: int) -> tuple[kdb.Layout, InjectionRecord]:
+    layout, record = inject_cluster(rng, block, n=n, radius_nm=700)
     # Shapes that grew much are put back: taking half of a via away again is what no bound can tell from a deletion.
     pairs = list(zip(record.edits, reversed(record.fix)))
     kept = [pair for pair in pairs if _growth(pair[0]) <= MAX_GROWTH]
-    if len(kept) < FEWEST_INJECTIONS:
-        raise TaskError("too few usable injections", field="n", value=len(kept), allowed=f">= {FEWEST_INJECTIONS}")
+    if len(kept) < fewest:
+        raise TaskError("too few usable injections", field="n", value=len(kept), allowed=f">= {fewest}")
     editor = LayoutEditor(DRCLayout(layout), load_table())
     for pair in pairs:
         if pair not in kept:
@@ -376,15 +432,17 @@ def generate_task(rng: np.random.Generator, *, level: str | None = None, target:
     number = int(rng.integers(2**63))
     for _ in range(ATTEMPTS):
         drawn = level or ("L1", "L2", "L3")[int(rng.integers(3))]
-        wanted = target or TRAINING[int(rng.integers(len(TRAINING)))]
         block = _block(rng, (1, 2), (14, 20), ("M4", "M5"))
         try:
             if drawn == "L1":
-                layout, record = isolate(rng, block, wanted, tries=200)
-            elif drawn == "L2":
-                layout, record = inject_violation(rng, block, wanted, tries=200)
+                wanted = target or TRAINING[int(rng.integers(len(TRAINING)))]
+                layout, record = isolate(rng, block, wanted, tries=100)
+            elif drawn == "L3":
+                layout, record = _cluster(rng, block, int(rng.integers(4, 8)), 2)
+            elif target:
+                layout, record = inject_violation(rng, block, target, tries=400)
             else:
-                layout, record = inject_cluster(rng, block, n=int(rng.integers(3, 7)), tries=600)
+                layout, record = _cluster(rng, block, 1, 1)
             return build_task(
                 f"train/{number:016x}",
                 "train",
