@@ -37,6 +37,8 @@ from edagym.verifiers.drc.zone import grown
 
 CAUSE_NM = 40.0
 """A shape this near to a marker may be its cause, nm."""
+LONG_NM = 2000.0
+"""Longer shapes are tried after others: what depends on them lies far away."""
 REACH_NM = 200.0
 """Longest displacement that is tried, nm."""
 MAX_LIMIT_NM = 700.0
@@ -143,6 +145,8 @@ def _for_marker(layout: DRCLayout, table: RuleTable, limits: RuleLimits, marker:
                 continue
             distances = _distances(edge, edges, limits, marker, merged[source.layer], nm)
             rank = 0 if source.distance == 0 and source.layer == rule.primary_layer else 3
+            if max(source.polygon.bbox().width(), source.polygon.bbox().height()) > LONG_NM * nm:
+                rank += 2
             for sign in (1, -1):
                 ordered = sorted((p, abs(d)) for p, d in distances if d * sign > 0)
                 for k, (priority, d) in enumerate(ordered[:MAX_DISTANCES]):
@@ -248,6 +252,7 @@ def _distances(
             best[d] = priority
 
     own = limits.by_rule[marker.rule]
+    on_marker = _on_marker(edge, marker)
     for other in others:
         if other is None or other.vertical != edge.vertical:
             continue
@@ -266,9 +271,9 @@ def _distances(
                     offer(priority, (target - edge.at) * side)
     if marker.kind == "edge_pair":
         for gap_limit in _gaps(marker, own, nm, edge.vertical):
-            for d in (gap_limit, gap_limit / 2):
-                offer(0, d)
-                offer(0, -d)
+            for d in (gap_limit, -gap_limit):
+                offer(-1 if on_marker else 0, d)
+                offer(0, d / 2)
     length_along = edge.high - edge.low
     for area in limits.areas[marker.rule]:
         pieces = [p for p in merged.each() if p.bbox().touches(kdb.Box(*marker.bbox))]
@@ -278,6 +283,18 @@ def _distances(
                 offer(0, missing / length_along)
                 offer(0, math.ceil(missing / length_along / nm) * nm)
     return [(priority, d) for d, priority in best.items()]
+
+
+def _on_marker(edge: _Edge, marker: Marker) -> bool:
+    """Whether one of the marker's edges lies on the edge."""
+    for ring in marker.rings:
+        points = list(zip(ring[::2], ring[1::2]))
+        for (x1, y1), (x2, y2) in zip(points, (*points[1:], points[0])):
+            if edge.vertical and x1 == x2 == edge.at and max(min(y1, y2), edge.low) < min(max(y1, y2), edge.high):
+                return True
+            if not edge.vertical and y1 == y2 == edge.at and max(min(x1, x2), edge.low) < min(max(x1, x2), edge.high):
+                return True
+    return False
 
 
 def _gaps(marker: Marker, lengths: Sequence[float], nm: float, along_x: bool) -> Iterator[float]:

@@ -12,8 +12,9 @@ on edits, judged against the initial layout, are passed over.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import klayout.db as kdb
 import numpy as np
@@ -22,8 +23,9 @@ from edagym.baselines.search.drc_moves import MAX_PLACEMENTS, Candidate, RuleLim
 from edagym.envs.drc.edits import Applied, LayoutEditor
 from edagym.envs.drc.geometry import value_box
 from edagym.errors import EditError
+from edagym.spaces.actions import Command
 from edagym.spaces.drc_edits import AddShape, DRCEdit, MoveCell
-from edagym.task_assets.drc.task import Limits, RoiUm, Violation
+from edagym.task_assets.drc.task import DRCView, Limits, RoiUm, Violation
 from edagym.verifiers.drc.connectivity import Reference, window_guard
 from edagym.verifiers.drc.diff import placements
 from edagym.verifiers.drc.guards import strict_checks
@@ -31,7 +33,7 @@ from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
 from edagym.verifiers.drc.report import inside, roi_box
-from edagym.verifiers.drc.rules import RuleTable
+from edagym.verifiers.drc.rules import RuleTable, load_table
 from edagym.verifiers.drc.stack import stack_of
 from edagym.verifiers.drc.zone import grown, union
 
@@ -44,6 +46,7 @@ CHECKED_LAYOUT = 5_000
 _BOUNDS = frozenset({"strict_area_kept", "strict_edited_area"})
 _SAME_KIND = 3
 _DETOUR = 3
+_COMPLETIONS = 3
 SAMPLES = 6
 """Placements of an edited master that are re-checked while searching; all are when a state is accepted."""
 
@@ -56,13 +59,13 @@ class SearchSettings:
         width: States kept per depth.
         depth: Most moves per group of violations.
         moves: Moves tried per state.
-        evaluations: Moves tried per task, over all groups.
+        evaluations: Moves tried per pass over the task; the second pass, if one is needed, is not greedy.
     """
 
     width: int = 8
     depth: int = 3
     moves: int = 400
-    evaluations: int = 10_000
+    evaluations: int = 6_000
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class _State:
     area: float
     boxes: tuple[Box, ...] = ()
     partial: bool = False
+    bounded: bool = True
 
 
 @dataclass(slots=True)
@@ -130,8 +134,8 @@ class Workbench:
         self.small = n <= SMALL_LAYOUT
         self.reference = Reference(self.initial, stack_of(self.table))
         if self.markers is None and n > CHECKED_LAYOUT:
-            self.checker = IncrementalChecker(self.layout, self.table, MarkerStore(self.table.rules, self.layout.dbu))
-            self.checker.recheck(item_boxes(self.items, self.layout), self.table.layers)
+            found = markers_at(self.items, self.layout, self.table)
+            self.checker = IncrementalChecker(self.layout, self.table, found)
         else:
             self.checker = IncrementalChecker(self.layout, self.table, self.markers)
         self.start = _State((), self.checker.markers, self.count(self.checker.markers), 0.0)
@@ -227,6 +231,15 @@ class Workbench:
         return 2
 
 
+def markers_at(items: Sequence[Violation], layout: DRCLayout, table: RuleTable) -> MarkerStore:
+    """Return the flat markers of the reported rules at the reported places: all, if the report is complete."""
+    rules = {name: rule for name, rule in table.rules.items() if any(v.rule == name for v in items)}
+    part = RuleTable(table.name, table.title, table.source, table.layers, rules, table.data)
+    checker = IncrementalChecker(layout, part, MarkerStore(rules, layout.dbu))
+    checker.recheck(item_boxes(items, layout), frozenset().union(*(r.layers for r in rules.values())))
+    return MarkerStore(table.rules, layout.dbu, checker.markers)
+
+
 def item_boxes(items: Sequence[Violation], layout: DRCLayout) -> list[Box]:
     """Return where report items lie in the top cell's frame, at every placement of their cells; database units."""
     boxes = []
@@ -254,6 +267,62 @@ def _redrawn(edit: DRCEdit, box: Box) -> float:
     return float(sum(amounts)) * (box[2] - box[0] + box[3] - box[1]) / 2
 
 
+# -- the policy ----------------------------------------------------------------------------------------------------
+
+
+class DRCSearchPolicy:
+    """Plans a repair when an attempt begins, then spends one action per edit and one on the final check.
+
+    Args:
+        settings: How hard to search.
+    """
+
+    name = "search"
+    privileged = False
+    deterministic = False
+
+    def __init__(self, settings: SearchSettings | None = None) -> None:
+        self.settings = settings
+        self._plan: Iterator[DRCEdit | Command] = iter(())
+
+    def bind(self, attempt: SearchAttempt) -> None:
+        """Search on a copy of the attempt's layout."""
+        view = attempt.task_view
+        bench = Workbench(
+            attempt.layout, load_table(view.rules), items=view.violations, limits=view.limits, roi=view.roi
+        )
+        found = repair(bench, attempt.budget_left - 1, self.settings, attempt.rng)
+        self._plan = iter((*found.edits, Command.VERIFY, Command.SUBMIT))
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> DRCEdit | Command:
+        """Return the next edit of the repair, then the check; submit if violations are left."""
+        return next(self._plan)
+
+
+class SearchAttempt(Protocol):
+    """What the policy uses of an attempt."""
+
+    @property
+    def task_view(self) -> DRCView:
+        """What an agent may know about the task."""
+        ...
+
+    @property
+    def layout(self) -> DRCLayout:
+        """A copy of the current layout."""
+        ...
+
+    @property
+    def budget_left(self) -> int:
+        """Actions left."""
+        ...
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The attempt's generator."""
+        ...
+
+
 # -- search --------------------------------------------------------------------------------------------------------
 
 
@@ -270,20 +339,41 @@ def repair(
     """
     settings = settings or SearchSettings()
     limits = RuleLimits(bench.table)
+    best = bench.start
+    for greedy in (True, False):
+        allowed = bench.evaluations + settings.evaluations
+        found = _repair(bench, max_edits, settings, limits, rng, greedy, allowed)
+        if (found.count, not found.bounded) < (best.count, not best.bounded):
+            best = found
+        if best.count == 0 and best.bounded:
+            break
+    return Repair(best.edits, bench.start.count, best.count, bench.evaluations)
+
+
+def _repair(
+    bench: Workbench,
+    max_edits: int,
+    settings: SearchSettings,
+    limits: RuleLimits,
+    rng: np.random.Generator | None,
+    greedy: bool,
+    allowed: int,
+) -> _State:
+    """Repair one group of markers after the other; `greedy`: accept the first move that leaves fewer of them."""
     state = bench.start
     given_up: set[Marker] = set()
-    while state.count and len(state.edits) < max_edits and bench.evaluations < settings.evaluations:
+    while state.count and len(state.edits) < max_edits and bench.evaluations < allowed:
         bench.go(state)
         group = _next_group(bench, state, given_up)
         if not group:
             break
         depth = min(settings.depth, max_edits - len(state.edits))
-        better = _search_group(bench, state, group, depth, settings, limits, rng)
+        better = _search_group(bench, state, group, depth, settings, limits, rng, greedy, allowed)
         if better is None:
             given_up.update(group)
         else:
             state = better
-    return Repair(state.edits, bench.start.count, state.count, bench.evaluations)
+    return state
 
 
 def _next_group(bench: Workbench, state: _State, given_up: set[Marker]) -> list[Marker]:
@@ -303,6 +393,8 @@ def _search_group(
     settings: SearchSettings,
     limits: RuleLimits,
     rng: np.random.Generator | None,
+    greedy: bool,
+    allowed: int,
 ) -> _State | None:
     """Return the best state with fewer markers than `start` that keeps the circuit, or None.
 
@@ -324,7 +416,7 @@ def _search_group(
             bench.go(state)
             near = [m for m in bench.wanted(state.markers) if touches(m.bbox, around)]
             for candidate in _ordered(candidates(bench.layout, bench.table, limits, near[:12]), settings, rng):
-                if bench.evaluations >= settings.evaluations:
+                if bench.evaluations >= allowed:
                     break
                 key = frozenset((*state.edits, candidate.edit))
                 if key in seen:
@@ -343,7 +435,7 @@ def _search_group(
                     found.append((result, state))
         found.sort(key=lambda pair: (pair[0].count, pair[0].area))
         beam = []
-        audits = 0
+        audits = completions = 0
         kinds: Counter[tuple[str, ...]] = Counter()
         tried: set[tuple[tuple[str, ...], str]] = set()
         for result, parent in found:
@@ -354,6 +446,10 @@ def _search_group(
             if kinds[kind] == (1 if kind == start_kind else _SAME_KIND) or (kind, _subject(result.edits[-1])) in tried:
                 continue
             audits += 1
+            if result.partial:
+                completions += 1
+                if completions > _COMPLETIONS:
+                    continue
             bench.complete(result, parent)
             soundness = bench.soundness(result)
             if result.count > start.count + _DETOUR or not soundness:
@@ -361,12 +457,17 @@ def _search_group(
             kinds[kind] += 1
             tried.add((kind, _subject(result.edits[-1])))
             beam.append(result)
-            known = best[soundness]
-            if result.count < start.count and (known is None or result.count < known.count):
+            if result.count < start.count:
                 if not bench.small:
                     soundness = bench.soundness(result, final=True)
-                best[soundness] = result
-    return best[2] or best[1]
+                known = best[soundness]
+                if known is None or result.count < known.count:
+                    best[soundness] = result
+                    result.bounded = soundness == 2
+        if greedy and best[2] is not None:
+            return best[2]
+    kept = [state for state in best if state is not None]
+    return min(kept, key=lambda state: (state.count, not state.bounded), default=None)
 
 
 def _subject(edit: DRCEdit) -> str:
