@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import klayout.db as kdb
+
 from edagym.verifiers.drc.check import find_markers, raw_shapes
-from edagym.verifiers.drc.evaluate import DIFFERENCES, Leaf
+from edagym.verifiers.drc.evaluate import DIFFERENCES
 from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
 from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
 from edagym.verifiers.drc.rules import RuleTable
-from edagym.verifiers.drc.zone import Dirty, RulePlan, evaluate_zone, grown, plan_rules, union
+from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, grown, plan_rules, union
 
 _PAD_NM = 60
 _NEAR_NM = 200
-_GROW_NM = 2000
 # Edits of a master with more placements than this are cheaper to check by evaluating the rules on the whole layout.
 _MAX_CLUSTERS = 400
 
@@ -100,43 +101,17 @@ class IncrementalChecker:
         b = self.layout.top.bbox()
         return (0, 0, 0, 0) if b.empty() else (b.left, b.bottom, b.right, b.top)
 
-    def _shapes(self, window: Box) -> Leaf:
-        return lambda name: raw_shapes(self.layout, self.table, name, window)
+    def _shapes(self, name: str, box: Box | None) -> kdb.Region | None:
+        return raw_shapes(self.layout, self.table, name, box)
 
     def _recheck_box(self, dirty: Dirty, group: Sequence[RulePlan], bounds: Box) -> set[str]:
-        reach = max(p.reach for p in group)
-        zone = grown(dirty.box, reach + self._pad)
-        todo: list[tuple[Sequence[RulePlan], Box, Box]] = [(group, zone, grown(zone, self._pad))]
-        changed: set[str] = set()
-        while todo:
-            plans, zone, decide = todo.pop()
-            results = evaluate_zone(self._graph, plans, self._shapes, zone, decide, bounds, self._presence, dirty)
-            for plan in plans:
-                result = results[plan.rule]
-                if result.wider is None and result.zone is None:
-                    if self._replace(plan.rule, zone, result.markers):
-                        changed.add(plan.rule)
-                    continue
-                wanted = zone if result.zone is None else result.zone
-                view = union(decide, grown(wanted, self._pad))
-                if result.wider is not None:
-                    view = self._widened(view, result.wider, bounds, plan.reach)
-                todo.append(((plan,), wanted, view))
+        view = LocalView(self._graph, group, self._shapes, dirty.box, self._pad, bounds, self._presence, dirty)
+        changed = set()
+        for plan in group:
+            zone = view.zone(plan)
+            if zone is not None and self._replace(plan.rule, zone, view.markers(plan, zone)):
+                changed.add(plan.rule)
         return changed
-
-    def _widened(self, view: Box, wider: Box, bounds: Box, reach: int) -> Box:
-        """Return a deciding box that covers `wider`, and generously more on the sides where that sticks out."""
-        step = _dbu(_GROW_NM, self.layout.dbu)
-        size = max(view[2] - view[0], view[3] - view[1]) // 2 + step
-        limit = grown(bounds, reach + 1)
-        sides = []
-        for k in range(4):
-            sign = -1 if k < 2 else 1
-            value = view[k]
-            if sign * wider[k] > sign * value:
-                value = sign * min(sign * wider[k] + size, max(sign * limit[k], sign * wider[k]))
-            sides.append(value)
-        return (sides[0], sides[1], sides[2], sides[3])
 
     def _replace(self, rule: str, zone: Box, found: dict[Marker, int]) -> bool:
         """Put the zone's new markers of a rule in the place of the old ones; return whether anything changed."""

@@ -1,27 +1,27 @@
-"""Exact evaluation of a zone: the markers that touch a box, from the shapes around it alone.
+"""Exact local evaluation: what a rule yields in a zone, from the shapes around it alone.
 
-An output's *reach* is the distance within which inputs decide it at a place. Shapes within the reach of the place give
-the right answer, except where an operation decides about *whole objects*: keeps a polygon for its area, height, holes
-or contacts, drops an error for what happens at another side of the same rectangle, or drops a pair of edges because a
-third edge between them shields it from end to end. Such a decision is right once the object lies fully in view, or what
-is in view already settles it. `evaluate_zone` looks at every such decision near the zone and says which rules need a
-wider view, and how wide.
+Most operations are local: inputs within a known distance decide the output at a place. Others decide about *whole
+objects*: they keep a polygon for its area, height, holes or contacts, drop an error for what happens at another side of
+the same rectangle, or drop a pair of edges because a third edge shields it from end to end. `LocalView` computes every
+node for a box and looks at every such decision that matters in the box: where an object runs out of view and what is in
+view doesn't settle the matter, it computes the operands (and only those) for a larger box.
 
 After an edit, whole objects also carry its influence away: a polygon that gains or loses a property changes what is
-measured at its far end. `Dirty` makes `evaluate_zone` report how far.
+measured at its far end. `LocalView.spread` follows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.evaluate import DIFFERENCES, METRICS, Collection, Leaf, apply, unshielded
+from edagym.verifiers.drc.evaluate import DIFFERENCES, METRICS, Collection, apply, unshielded
 from edagym.verifiers.drc.graph import NOTCH_LOCAL, SLACK, Graph, Node
-from edagym.verifiers.drc.markers import Box, Marker, collection_markers, touches
+from edagym.verifiers.drc.markers import Box, Marker, from_klayout, touches
 from edagym.verifiers.drc.presence import Presence
 
 _FILTERS = frozenset(f"{w}_{m}" for w in ("with", "without") for m in ("area", "height", "width"))
@@ -103,7 +103,7 @@ def plan_rules(graph: Graph) -> dict[str, RulePlan]:
         settled: set[int] = set()
         for i in indices:
             n = graph.outputs[i].node
-            while graph.nodes[n].op in _SELECTS or graph.nodes[n].op == "polygons":
+            while graph.nodes[n].op in _SELECTS or graph.nodes[n].op in ("polygons", "sized"):
                 settled.add(n)
                 n = graph.nodes[n].args[0]
             if graph.nodes[n].op == "holes" or (graph.nodes[n].op in _CHECKS and not is_whole(graph.nodes[n])):
@@ -132,324 +132,447 @@ class Dirty:
     layers: frozenset[str]
 
 
-@dataclass(slots=True)
-class ZoneResult:
-    """One rule in one zone.
+class _Entry:
+    """A node's value, right inside `valid`, and its merged objects."""
 
-    Attributes:
-        markers: Markers whose bounding boxes touch the zone, with multiplicities. Right only if `wider` and `zone` are
-            None.
-        wider: What the deciding box must cover too, or None if everything is decided.
-        zone: The zone that the edit needs, if it is larger than the one given, or None.
-    """
+    __slots__ = ("_edges", "_objects", "valid", "value")
 
-    markers: dict[Marker, int] = field(default_factory=dict)
-    wider: Box | None = None
-    zone: Box | None = None
+    def __init__(self, value: Collection | None, valid: Box) -> None:
+        self.value = value
+        self.valid = valid
+        self._objects: list[tuple[Box, Any]] | None = None
+        self._edges: kdb.Edges | None = None
+
+    def edges(self) -> kdb.Edges:
+        """Return the edges."""
+        if self._edges is None:
+            value: Any = kdb.Edges() if self.value is None else self.value
+            self._edges = value if isinstance(value, kdb.Edges) else value.edges()
+        return self._edges
+
+    def objects(self) -> list[tuple[Box, Any]]:
+        """Return (bounding box, object) of the merged objects."""
+        if self._objects is None:
+            merged = () if self.value is None else self.value.each_merged()
+            self._objects = [(box_of(o.bbox()), o) for o in merged]
+        return self._objects
 
 
-def evaluate_zone(
-    graph: Graph,
-    plans: Sequence[RulePlan],
-    shapes: Callable[[Box], Leaf],
-    zone: Box,
-    decide: Box,
-    bounds: Box,
-    presence: Presence,
-    dirty: Dirty | None = None,
-) -> dict[str, ZoneResult]:
-    """Evaluate rules in a zone.
+Shapes = Callable[[str, Box | None], "kdb.Region | None"]
+
+
+class LocalView:
+    """Evaluates rules near a box.
 
     Args:
         graph: The compiled rules.
-        plans: The rules to evaluate, see `plan_rules`.
-        shapes: Gives, for a window, a function from layer names to the raw shapes that touch the window, whole.
-        zone: Markers that touch this box are wanted (database units).
-        decide: A box around the zone in which everything is decided rightly; wanted markers must fit into it.
+        plans: The rules that will be asked for.
+        shapes: Gives the raw shapes of a layer that touch a box, whole; all shapes for None.
+        base: The box near which values will be wanted: a tile, or an edit's bounding box.
+        pad: How much more than strictly needed to compute at once, in database units.
         bounds: Bounding box of the layout.
         presence: What acts on what in the whole layout; what it doesn't know is taken to act.
-        dirty: The edit, if the zone belongs to one.
-
-    Returns:
-        A result per rule. Those with `wider` or `zone` set need another call with larger boxes.
+        dirty: The edit, if there is one.
     """
-    reach = max(p.reach for p in plans)
-    view = _View(graph, grown(decide, reach), decide, reach, bounds, dirty)
-    whole = frozenset().union(*(p.whole for p in plans))
-    checks = frozenset().union(*(p.checks for p in plans))
-    carried = frozenset().union(*(p.carried for p in plans))
-    leaf = shapes(view.window)
-    for n in sorted(frozenset().union(*(p.nodes for p in plans))):
-        node = graph.nodes[n]
-        if node.op == "layer":
-            value = leaf(node.params[0])
-        else:
-            acts = node.op in DIFFERENCES and presence.acts(n) is not False
-            value = apply(node, [view.values[a] for a in node.args], acts)
-        view.values[n] = None if value is None or value.is_empty() else value
-        if not view.everything:
-            if node.op == "layer":
-                view.decide_slanted(n)
-            if n in whole:
-                view.decide_objects(n)
-            if n in checks:
-                view.decide_pairs(n)
-        if dirty is not None:
-            view.spread_edit(n, n in carried)
-    return {p.rule: _result(p, view, zone) for p in plans}
 
-
-def _result(plan: RulePlan, view: _View, zone: Box) -> ZoneResult:
-    result = ZoneResult()
-    for n in plan.nodes:
-        if n in view.wider:
-            result.wider = union(view.wider[n], result.wider)
-    for i in plan.outputs:
-        n = view.graph.outputs[i].node
-        if n in view.spread and not contains(zone, view.spread[n]):
-            result.zone = union(view.spread[n], result.zone or zone)
-        value = view.values[n]
-        if value is None or not touches(_box(value.bbox()), zone):
-            continue
-        for marker in collection_markers(plan.rule, value, view.graph.outputs[i].unordered):
-            box = marker.bbox
-            if touches(box, zone):
-                result.markers[marker] = result.markers.get(marker, 0) + 1
-                if not view.everything and not contains(view.decide, box):
-                    result.wider = union(box, result.wider)
-    return result
-
-
-def _box(b: kdb.Box) -> Box:
-    return (b.left, b.bottom, b.right, b.top)
-
-
-class _View:
-    """The state of one evaluation: node values, open decisions about whole objects, and how far an edit spreads."""
-
-    def __init__(self, graph: Graph, window: Box, decide: Box, reach: int, bounds: Box, dirty: Dirty | None) -> None:
-        self.graph = graph
-        self.window = window
-        self.decide = decide
-        self.everything = contains(window, bounds)
-        self.values: dict[int, Collection | None] = {}
-        self.wider: dict[int, Box] = {}
-        self.spread: dict[int, Box] = {}
-        self._reach = reach
+    def __init__(
+        self,
+        graph: Graph,
+        plans: Sequence[RulePlan],
+        shapes: Shapes,
+        base: Box,
+        pad: int,
+        bounds: Box,
+        presence: Presence,
+        dirty: Dirty | None = None,
+    ) -> None:
+        self._graph = graph
+        self._shapes = shapes
+        self._base = base
+        self._pad = pad
+        self._bounds = bounds
+        self._presence = presence
         self._dirty = dirty
-        self._objects: dict[int, list[tuple[Box, Any]]] = {}
-        self._cut: dict[int, list[tuple[Box, Any]]] = {}
+        self._entries: dict[int, list[_Entry]] = {}
+        self._spread: dict[int, Box | None] = {}
+        self._carried = frozenset().union(*(p.carried for p in plans))
+        self._margin = self._margins(plans)
 
-    def objects(self, n: int) -> list[tuple[Box, Any]]:
-        """Return (bounding box, object) of the merged objects of a node."""
-        if n not in self._objects:
-            value = self.values[n]
-            self._objects[n] = [] if value is None else [(_box(o.bbox()), o) for o in value.each_merged()]
-        return self._objects[n]
+    def _margins(self, plans: Sequence[RulePlan]) -> dict[int, int]:
+        """Return, per node, how far around the base values will usually be wanted."""
+        margins: dict[int, int] = {}
+        for p in plans:
+            for i in p.outputs:
+                n = self._graph.outputs[i].node
+                # Around an edit, markers change within the reach.
+                start = (self._graph.nodes[n].reach if self._dirty is not None else 0) + self._pad
+                margins[n] = max(start, margins.get(n, 0))
+        for n in sorted({n for p in plans for n in p.nodes}, reverse=True):
+            node = self._graph.nodes[n]
+            more = margins[n] + self._view_margin(node) + 2
+            for a in node.args:
+                margins[a] = max(more, margins.get(a, 0))
+        return margins
 
-    def cut_objects(self, n: int) -> list[tuple[Box, Any]]:
-        """Return those objects of a node that don't lie fully in view."""
-        if n not in self._cut:
-            valid = self.valid(n)
-            self._cut[n] = [(b, o) for b, o in self.objects(n) if not contains(valid, b)]
-        return self._cut[n]
+    def _view_margin(self, node: Node) -> int:
+        """Return how far around a box to look first: far enough for common objects that stick out of the box."""
+        return self._own(node) + (self._pad if is_whole(node) or node.op in _CHECKS else 0)
 
-    def valid(self, n: int) -> Box:
-        """Return the box inside which a node's value is right."""
-        return grown(self.window, -self.graph.nodes[n].reach)
+    def _own(self, node: Node) -> int:
+        """Return the distance within which a node's operands decide its value."""
+        return node.reach - max((self._graph.nodes[a].reach for a in node.args), default=0)
 
-    def _region(self, n: int) -> kdb.Region:
-        return kdb.Region(kdb.Box(*self.valid(n)))
+    def markers(self, plan: RulePlan, zone: Box) -> dict[Marker, int]:
+        """Return the rule's markers whose bounding boxes touch a zone, with multiplicities."""
+        found: dict[Marker, int] = {}
+        for i in plan.outputs:
+            output = self._graph.outputs[i]
+            view = zone
+            for turn in count():
+                value = self._entry(output.node, view).value
+                touching = [] if value is None else self._touching(value, zone)
+                need = self._widened(view, (b for b, _ in touching), turn)
+                if need is None:
+                    break
+                view = need
+            for _, o in touching:
+                m = from_klayout(plan.rule, o, output.unordered)
+                found[m] = found.get(m, 0) + 1
+        return found
 
-    def decide_slanted(self, n: int) -> None:
-        """Find slanted polygons of a layer near the zone that lie partly out of view.
+    def zone(self, plan: RulePlan) -> Box | None:
+        """Return the box outside which the edit can't have changed the rule's markers, or None if it can't anywhere."""
+        result: Box | None = None
+        for i in plan.outputs:
+            spread = self.spread(self._graph.outputs[i].node)
+            if spread is not None:
+                result = union(spread, result)
+        return result
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def _entry(self, n: int, q: Box) -> _Entry:
+        """Return node `n`, right inside `q`."""
+        entries = self._entries.setdefault(n, [])
+        for e in entries:
+            if contains(e.valid, q):
+                return e
+        node = self._graph.nodes[n]
+        wide = union(q, grown(self._base, self._margin[n]))
+        if contains(wide, self._bounds):
+            wide = grown(self._bounds, _EVERYWHERE)
+        if node.op == "layer":
+            value = self._layer(node, wide)
+        elif node.op in _CHECKS:
+            value = self._check(n, node, wide)
+        elif is_whole(node):
+            value = self._whole(n, node, wide)
+        else:
+            value = self._apply(n, node, [self._entry(a, grown(wide, self._own(node) + 1)).value for a in node.args])
+        entry = _Entry(None if value is None or value.is_empty() else value, wide)
+        entries.append(entry)
+        return entry
+
+    def _apply(self, n: int, node: Node, operands: list[Collection | None]) -> Collection | None:
+        return apply(node, operands, node.op in DIFFERENCES and self._presence.acts(n) is not False)
+
+    def _widened(self, view: Box, boxes: Iterable[Box], turn: int) -> Box | None:
+        """Return a view that covers `boxes`, or None if `view` does.
+
+        The sides that move go farther than needed, the more so the more often this has happened (`turn`): what sticks
+        out of a view may go on outside it.
+        """
+        need: Box | None = None
+        for b in boxes:
+            if not contains(view, b):
+                need = union(b, need)
+        if need is None or contains(view, self._bounds):
+            return None
+        sides = list(view)
+        for k, sign in ((0, -1), (1, -1), (2, 1), (3, 1)):
+            if sign * need[k] > sign * view[k]:
+                limit = sign * self._bounds[k] + _EVERYWHERE
+                sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + self._pad * 64**turn, limit))
+        return (sides[0], sides[1], sides[2], sides[3])
+
+    @staticmethod
+    def _touching(value: Collection, box: Box) -> list[tuple[Box, Any]]:
+        """Return (bounding box, object) of a collection's raw objects that touch a box."""
+        if not touches(box_of(value.bbox()), box):
+            return []
+        return [(b, o) for o in value.each() if touches(b := box_of(o.bbox()), box)]
+
+    def _layer(self, node: Node, q: Box) -> kdb.Region | None:
+        """The shapes that touch `q`, and all that cross a slanted polygon that does.
 
         Whatever crosses a slanted edge, however far away, puts a corner on the grid there and so moves the edge.
         """
-        if self.values[n] is None:
-            return
-        near, valid = grown(self.decide, self._reach - SLACK), self.valid(n)
-        for o in self.values[n].non_rectilinear().each():
-            box = _box(o.bbox())
-            if touches(box, near) and not contains(valid, box):
-                self.wider[n] = union(box, self.wider.get(n))
+        view = q
+        for turn in count():
+            region = self._shapes(node.params[0], grown(view, SLACK))
+            if region is None:
+                return None
+            slanted = region.non_rectilinear()
+            cut = [] if slanted.is_empty() else [b for b, _ in self._touching(slanted, q)]
+            need = self._widened(view, cut, turn)
+            if need is None:
+                return region
+            view = need
 
-    def decide_objects(self, n: int) -> None:
-        """Find the decisions of whole-object node `n` near the zone that need a wider view."""
-        node = self.graph.nodes[n]
-        subject = node.args[0]
-        if self.values[subject] is None:
-            return
-        near = grown(self.decide, self._reach - node.reach)
-        if node.op == "notch" and is_local_notch(node):
-            if self._open_notch(n, near):
-                self.wider[n] = grown(self.window, 1)
-            return
-        for box, o in self.cut_objects(subject):
-            if touches(box, near) and not self._settled(node, o):
-                self.wider[n] = union(box, self.wider.get(n))
+    def _check(self, n: int, node: Node, q: Box) -> Collection | None:
+        """A check: pairs that run out of view are right unless something in view may shield them."""
+        view = grown(q, self._view_margin(node))
+        for turn in count():
+            entries = [self._entry(a, view) for a in node.args]
+            if any(e.value is None for e in entries):
+                break
+            known = grown(view, -1)
+            open_boxes = self._open_pairs(node, entries, q, known)
+            if has_rect_filter(node):
+                open_boxes += [
+                    b
+                    for b, o in entries[0].objects()
+                    if touches(b, q) and not contains(known, b) and self._filterable(node, o, entries[1], known)
+                ]
+            if node.op == "notch" and self._open_notch(node, entries[0], q, known):
+                open_boxes.append(grown(view, 1))
+            need = self._widened(view, open_boxes, turn)
+            if need is None:
+                break
+            view = need
+        return self._apply(n, node, [e.value for e in entries])
 
-    def _settled(self, node: Node, o: Any) -> bool:
+    @staticmethod
+    def _filterable(node: Node, o: kdb.Polygon, other: _Entry, known: Box) -> bool:
+        """Return whether a rectangle filter may act on a polygon of which only what lies in `known` is known."""
+        if any(not p.is_box() for p in (kdb.Region(o) & kdb.Region(kdb.Box(*grown(known, -1)))).each()):
+            return False
+        return not o.is_box() or _coverable(box_of(o.bbox()), other, int(node.params[0]) + 1, known, None)
+
+    def _open_pairs(self, node: Node, entries: list[_Entry], q: Box, known: Box) -> list[Box]:
+        """Return the boxes of pairs touching `q` that what lies out of view may shield."""
+        if any(not any(touches(b, q) and not contains(known, b) for b, _ in e.objects()) for e in entries):
+            return []
+        found = unshielded(node, *(e.value for e in entries))
+        cut = [(b, p) for b, p in self._touching(found, q) if not contains(known, b)]
+        # A shield runs through the whole pair, so some of it is in view.
+        return [b for b, p in cut if _inner_edges(entries, p, kdb.Region(kdb.Box(*known)))]
+
+    def _open_notch(self, node: Node, subject: _Entry, q: Box, known: Box) -> bool:
+        """Return whether polygons in view could be one polygon out of view, with a notch between them."""
+        if not is_local_notch(node):
+            return any(touches(b, q) and not contains(known, b) for b, _ in subject.objects())
+        region: Any = subject.value
+        d, metric = node.params
+        notches = region.notch_check(d, False, METRICS[metric], None, None, None)
+        sure = {_pair_key(p) for p in notches.each()}
+        spaces = region.space_check(d, False, METRICS[metric], None, None, None)
+        return any(_pair_key(p) not in sure for _, p in self._touching(spaces, q))
+
+    def _whole(self, n: int, node: Node, q: Box) -> Collection | None:
+        """A decision about whole objects: those that touch `q` are in view as far as the decision needs."""
+        subject, others = node.args[0], node.args[1:]
+        view = grown(q, self._view_margin(node) + 1)
+        for turn in count():
+            entry = self._entry(subject, view)
+            if entry.value is None:
+                return None
+            known = grown(view, -1)
+            around = [self._entry(a, view) for a in others]
+            near = [(b, o) for b, o in entry.objects() if touches(b, q)]
+            cut = [b for b, o in near if not contains(known, b) and not self._settled(node, o, around, known)]
+            need = self._widened(view, cut, turn)
+            if need is None:
+                break
+            view = need
+        return self._apply(n, node, [entry.value, *(e.value for e in around)])
+
+    def _settled(self, node: Node, o: Any, around: list[_Entry], known: Box) -> bool:
         """Return whether what is in view of an object decides about it, whatever lies outside."""
+        view = kdb.Region(kdb.Box(*known))
         if node.op in _FILTERS:
             limits = [v for v in node.params[1:] if v is not None]
-            part = kdb.Region(o) & self._region(node.args[0])
+            part = kdb.Region(o) & view
             seen = part.bbox()
             size = {"area": part.area, "height": seen.height, "width": seen.width}[node.op.split("_")[1]]()
             return bool(size > max(limits, default=-1))
-        if node.op in ("interacting", "not_interacting"):
-            other = self.values[node.args[1]]
-            if other is None:
-                return False
-            part = (kdb.Edges(o) if isinstance(o, kdb.Edge) else kdb.Region(o)) & self._region(node.args[0])
-            if self.graph.nodes[node.args[1]].op != "layer":
-                other = other & self._region(node.args[1])
+        if around and around[0].value is not None:
+            part = (kdb.Edges(o) if isinstance(o, kdb.Edge) else kdb.Region(o)) & view
+            # Leaves are right everywhere: what is there of them is real.
+            other = around[0].value if self._graph.nodes[node.args[1]].op == "layer" else around[0].value & view
             return not part.interacting(other).is_empty()
-        if has_rect_filter(node):
-            return self._unfiltered(node, o)
         return False
 
-    def _unfiltered(self, node: Node, o: kdb.Polygon) -> bool:
-        """Return whether a rectangle filter surely leaves a polygon alone.
+    # -- spread of an edit -----------------------------------------------------------------------------------------
 
-        It does if the polygon isn't a rectangle, or if nothing that could cover a side is near the corners in view or
-        runs out of view with the polygon.
-        """
-        valid = self.valid(node.args[0])
-        if any(not p.is_box() for p in (kdb.Region(o) & kdb.Region(kdb.Box(*grown(valid, -1)))).each()):
-            return True
-        if not o.is_box():
-            return False
-        other, d = self.values[node.args[1]], int(node.params[0]) + 1
-        if other is None:
-            return True
-        b = o.bbox()
-        corners = kdb.Region()
-        for x in (b.left, b.right):
-            for y in (b.bottom, b.top):
-                if valid[0] < x < valid[2] and valid[1] < y < valid[3]:
-                    corners.insert(kdb.Box(x - d, y - d, x + d, y + d))
-        if not corners.interacting(other).is_empty():
-            return False
-        beside = other.interacting(kdb.Region(b.enlarged(d, d)))
-        return contains(self.valid(node.args[1]), _box(beside.bbox())) if not beside.is_empty() else True
+    def spread(self, n: int) -> Box | None:
+        """Return a box outside which the edit hasn't changed node `n`'s value, or None if it hasn't at all."""
+        if n not in self._spread:
+            self._spread[n] = self._find_spread(n)
+        return self._spread[n]
 
-    def _open_notch(self, n: int, near: Box) -> bool:
-        """Return whether polygons in view could be one polygon out of view, with a notch between them."""
-        node, value = self.graph.nodes[n], self.values[n]
-        d, metric = node.params
-        subject: Any = self.values[node.args[0]]
-        known = {} if value is None else {_pair_key(p): None for p in value.each()}
-        return any(
-            touches(_box(p.bbox()), near) and _pair_key(p) not in known
-            for p in subject.space_check(d, False, METRICS[metric], None, None, None).each()
-        )
-
-    def spread_edit(self, n: int, carries: bool) -> None:
-        """Find the box in which the edit may have changed node `n`'s value, if any."""
+    def _find_spread(self, n: int) -> Box | None:
         assert self._dirty is not None
-        node = self.graph.nodes[n]
+        node = self._graph.nodes[n]
         if node.op == "layer":
-            if node.params[0] in self._dirty.layers:
-                self.spread[n] = grown(self._dirty.box, node.reach)
-            return
-        sources = [self.spread[a] for a in node.args if a in self.spread]
-        if not sources:
-            return
-        own = node.reach - max(self.graph.nodes[a].reach for a in node.args)
-        box = sources[0] if len(sources) == 1 else union(sources[0], sources[1])
-        box = grown(box, own) if own else box
-        if carries and is_whole(node):
-            box = self._carry(n, box)
-        if carries and node.op in _CHECKS:
-            box = self._carry_pairs(n, box)
-        self.spread[n] = box
+            return grown(self._dirty.box, SLACK) if node.params[0] in self._dirty.layers else None
+        box: Box | None = None
+        for a in node.args:
+            source = self.spread(a)
+            if source is not None:
+                box = union(source, box)
+        if box is None:
+            return None
+        changed = box
+        box = grown(box, self._own(node))
+        if n in self._carried:
+            if is_whole(node):
+                box = union(box, self._carry_objects(node, box))
+            if node.op in _CHECKS:
+                box = union(box, self._carry_pairs(node, grown(changed, -SLACK), box))
+        return box
 
-    def _pairs(self, n: int) -> list[tuple[Box, kdb.EdgePair]]:
-        """Return (bounding box, pair) of all pairs of a check, those that shielding drops included."""
-        if n not in self._objects:
-            node = self.graph.nodes[n]
-            operands = [self.values[a] for a in node.args]
-            found = [] if any(o is None for o in operands) else unshielded(node, *operands).each()
-            self._objects[n] = [(_box(p.bbox()), p) for p in found]
-        return self._objects[n]
-
-    def decide_pairs(self, n: int) -> None:
-        """Find the pairs of check `n` near the zone that may be shielded by what lies out of view."""
-        node = self.graph.nodes[n]
-        near = grown(self.decide, self._reach - node.reach)
-        if any(self.values[a] is None or not self._has_cut(a, near) for a in node.args):
-            return
-        valid = self.valid(n)
-        cut = [(b, p) for b, p in self._pairs(n) if touches(b, near) and not contains(valid, b)]
-        if not cut:
-            return
-        if len(node.args) == 1:
-            # A shield runs through the whole pair, so some of it is in view.
-            view = kdb.Region(kdb.Box(*valid))
-            edges = self.values[node.args[0]].edges()  # type: ignore[union-attr]
-            cut = [(b, p) for b, p in cut if not edges.inside_part(kdb.Region(p.polygon(0)) & view).is_empty()]
-        for box, _ in cut:
-            self.wider[n] = union(box, self.wider.get(n))
-
-    def _has_cut(self, n: int, near: Box) -> bool:
-        return any(touches(box, near) for box, _ in self.cut_objects(n))
-
-    def _carry_pairs(self, n: int, spread: Box) -> Box:
-        """Return `spread` and the pairs that an edit there can shield or unshield."""
-        node = self.graph.nodes[n]
-        # What changed must lie between the pair's edges, not only touch them.
-        inner = max(self.graph.nodes[a].reach for a in node.args if a in self.spread)
-        changed = grown(self._dirty.box, inner - SLACK)  # type: ignore[union-attr]
-        valid = self.valid(n)
-        result = spread
-        for box, pair in self._pairs(n):
-            if contains(result, box) or not touches(box, changed):
-                continue
-            if (kdb.Region(pair.polygon(0)) & kdb.Region(kdb.Box(*changed))).is_empty():
-                continue
-            result = union(box, result)
-            if not self.everything and not contains(valid, box):
-                self.wider[n] = union(box, self.wider.get(n))
-        return result
-
-    def _carry(self, n: int, spread: Box) -> Box:
-        """Return `spread` and the objects that an edit there can give or take a property."""
-        node = self.graph.nodes[n]
+    def _carry_objects(self, node: Node, spread: Box) -> Box | None:
+        """Return the extent of the objects that an edit in `spread` can give or take a property."""
         subject = node.args[0]
-        valid = self.valid(subject)
-        result = spread
-        for box, o in self.objects(subject):
-            if not touches(box, spread):
-                continue
-            extents: list[Box]
-            if not has_rect_filter(node):
-                extents = [box]
-            elif subject in self.spread:
-                extents = _rectangles(o, spread, valid)
-            else:
-                cornered = any(touches((x, y, x, y), spread) for x in box[::2] for y in box[1::2])
-                extents = [box] if o.is_box() and cornered else []
-            for extent in extents:
-                result = union(extent, result)
-                if not self.everything and not contains(valid, extent):
-                    self.wider[n] = union(extent, self.wider.get(n))
+        moved = self.spread(subject) is not None
+        view = spread
+        for turn in count():
+            known = grown(view, -1)
+            extents: list[Box] = []
+            for box, o in self._entry(subject, view).objects():
+                if not touches(box, spread):
+                    continue
+                if not has_rect_filter(node):
+                    extents.append(box)
+                elif moved:
+                    extents += _rectangles(o, spread, known)
+                elif o.is_box():
+                    extents.append(box)
+            if has_rect_filter(node):
+                others = self._entry(node.args[1], view)
+                extents = [b for b in extents if _coverable(b, others, int(node.params[0]) + 1, known, spread)]
+            need = self._widened(view, (grown(b, 1) for b in extents), turn)
+            if need is None:
+                break
+            view = need
+        result: Box | None = None
+        for b in extents:
+            result = union(b, result)
+        return result
+
+    def _carry_pairs(self, node: Node, changed: Box, spread: Box) -> Box | None:
+        """Return the extent of the pairs that an edit in `changed`, between their edges, can shield or unshield."""
+        view = grown(spread, int(node.params[0]) + 1)
+        for turn in count():
+            entries = [self._entry(a, view) for a in node.args]
+            if any(e.value is None for e in entries):
+                return None
+            extents = [
+                b
+                for b, p in self._touching(unshielded(node, *(e.value for e in entries)), changed)
+                if not contains(spread, b) and _shield_changes(entries, p, changed)
+            ]
+            need = self._widened(view, (grown(b, 1) for b in extents), turn)
+            if need is None:
+                break
+            view = need
+        result: Box | None = None
+        for b in extents:
+            result = union(b, result)
         return result
 
 
-def _rectangles(o: kdb.Polygon, hidden: Box, valid: Box) -> list[Box]:
+_EVERYWHERE = 2**28
+
+
+def box_of(b: kdb.Box) -> Box:
+    """Return a KLayout box as a tuple."""
+    return (b.left, b.bottom, b.right, b.top)
+
+
+def _inner_edges(entries: list[_Entry], pair: kdb.EdgePair, view: kdb.Region) -> bool:
+    """Return whether edges in view run between the edges of a pair, or along them on another layer."""
+    quad = kdb.Region(pair.polygon(0)) & view
+    if quad.is_empty():
+        return False
+    edges = [e.edges() for e in entries]
+    if any(not found.inside_part(quad).is_empty() for found in edges):
+        return True
+    return len(edges) > 1 and not (edges[0] & edges[1] & quad).is_empty()
+
+
+def _shield_changes(entries: list[_Entry], pair: kdb.EdgePair, changed: Box) -> bool:
+    """Return whether an edit inside `changed` may have given or taken a pair's shield.
+
+    A shield is one edge that crosses the pair from end to end. What of it lies outside `changed` is still there.
+    """
+    quad = kdb.Region(pair.polygon(0))
+    cover = kdb.Region(kdb.Box(*changed))
+    if (quad & cover).is_empty() or not _inner_edges(entries, pair, quad - cover):
+        return False
+    ends = (kdb.Edge(pair.first.p1, pair.second.p2), kdb.Edge(pair.second.p1, pair.first.p2))
+    own = ((pair.first.p1, pair.first.p2), (pair.second.p1, pair.second.p2))
+    for e in entries:
+        for edge in e.edges().interacting(quad).each():
+            if any(edge.contains(a) and edge.contains(b) for a, b in own):
+                continue
+            if all(edge.intersects(end) for end in ends) and not touches(box_of(edge.bbox()), changed):
+                return False
+    return True
+
+
+def _sides(box: Box) -> list[tuple[Box, int]]:
+    """Return the sides of a rectangle as flat boxes, each with the axis that it runs along."""
+    x1, y1, x2, y2 = box
+    return [((x1, y1, x2, y1), 0), ((x1, y2, x2, y2), 0), ((x1, y1, x1, y2), 1), ((x2, y1, x2, y2), 1)]
+
+
+def _coverable(box: Box, other: _Entry, d: int, known: Box, hidden: Box | None) -> bool:
+    """Return whether some object may cover a side of a rectangle, seen or unseen, from corner to corner.
+
+    Args:
+        box: The rectangle. Corners outside `known` may not be where they seem.
+        other: The objects.
+        d: How near to the side they must be.
+        known: Where the view is right.
+        hidden: If given, objects may have changed in this box, and sides inside it don't count.
+    """
+    found = [b for b, _ in other.objects()]
+    if hidden is not None:
+        changed = hidden
+        for b in found:
+            if touches(b, hidden):
+                changed = union(b, changed)
+        found.append(changed)
+    for side, axis in _sides(box):
+        if hidden is not None and contains(hidden, side):
+            continue
+        strip = grown(side, d)
+        low, high = side[axis], side[axis + 2]
+        for b in found:
+            if not touches(b, strip):
+                continue
+            from_low = b[axis] <= low + d or (low <= known[axis] and b[axis] <= known[axis])
+            to_high = b[axis + 2] >= high - d or (high >= known[axis + 2] and b[axis + 2] >= known[axis + 2])
+            if from_low and to_high:
+                return True
+    return False
+
+
+def _rectangles(o: kdb.Polygon, hidden: Box, known: Box) -> list[Box]:
     """Return the boxes of rectangles that a polygon may be now, or may have been before an edit inside `hidden`.
 
-    Only what lies inside `valid` is known of the polygon.
+    Only what lies inside `known` is known of the polygon.
     """
-    cover, view = kdb.Region(kdb.Box(*hidden)), kdb.Region(kdb.Box(*valid))
+    cover, view = kdb.Region(kdb.Box(*hidden)), kdb.Region(kdb.Box(*known))
     pieces = [kdb.Region(o)] + [kdb.Region(p) for p in (kdb.Region(o) - cover).each()]
     found = []
     for k, piece in enumerate(pieces):
         seen = piece & view
         missing = kdb.Region(seen.bbox()) - seen
         if (missing - cover if k else missing).is_empty():
-            found.append(_box(piece.bbox()))
+            found.append(box_of(piece.bbox()))
     return found
 
 
