@@ -14,22 +14,33 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="measure steps per second, verify and reset times",
-        description="Measure edit steps per second, verify and reset times, and asynchronous throughput.",
+        description=(
+            "fet: edit steps per second, verify and reset times, asynchronous throughput. "
+            "drc: full checks, re-checks after edits, audits, beside the klayout binary where there is one."
+        ),
     )
-    parser.add_argument("family", metavar="FAMILY", choices=("fet",), help="fet")
+    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc"), help="fet or drc")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
     parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
+    parser.add_argument("--layout", action="append", default=[], help="drc: layout file to measure too; repeatable")
+    parser.add_argument("--edits", type=int, default=150, help="drc: random edits per layout (default: 150)")
+    parser.add_argument("--deck", default=None, help="drc: rule deck to time the klayout binary with")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
     from edagym.baselines.bench import bench_fet
+    from edagym.baselines.bench_drc import bench_drc
 
-    for name, value in (("--seconds", args.seconds), ("--train-resets", args.train_resets)):
+    numbers = (("--seconds", args.seconds), ("--train-resets", args.train_resets), ("--edits", args.edits))
+    for name, value in numbers:
         if not value > 0:
             raise TaskError("must be positive", field=name, value=value, allowed="> 0")
-    result = bench_fet(args.seconds, args.train_resets)
+    if args.family == "drc":
+        result = bench_drc(args.layout, args.edits, args.deck)
+    else:
+        result = bench_fet(args.seconds, args.train_resets)
     emit(args, result, _text(result))
     return PASS
 
@@ -41,7 +52,7 @@ def _text(result: dict[str, Any]) -> str:
         if name != "profile":
             rows.extend(_rows(name, value))
     lines = [table(rows, ("figure", "value"))]
-    for name, profile in result["profile"].items():
+    for name, profile in result.get("profile", {}).items():
         shares = [
             (f"{row['own_share']:.1%}", f"{row['with_callees_share']:.1%}", row["calls"], row["function"])
             for row in profile
