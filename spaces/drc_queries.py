@@ -58,10 +58,7 @@ def query_from_dict(data: Mapping[str, Any]) -> Query:
     unknown = sorted(set(data) - {"op", *Query.__slots__})
     if unknown:
         raise EditError("unknown field", field=unknown[0], allowed=list(Query.__slots__))
-    level, kind = data.get("level", "first"), data.get("kind")
-    for name, value, allowed in (("level", level, LEVELS), ("kind", kind, KINDS)):
-        if value not in allowed:
-            raise EditError("unknown value", field=name, value=value, allowed=list(allowed))
+    level, kind = _choice(data, "level", LEVELS, "first"), _choice(data, "kind", KINDS)
     points = data.get("points")
     if not isinstance(points, list | tuple) or not all(
         isinstance(p, list | tuple) and len(p) == 2 and all(type(v) is int and abs(v) <= MAX_COORD for v in p)
@@ -101,3 +98,10 @@ def query_to_dict(query: Query) -> dict[str, Any]:
         "start": query.start,
         "stop": query.stop,
     }
+
+
+def _choice(data: Mapping[str, Any], name: str, allowed: tuple[str, ...], default: str | None = None) -> str:
+    value = data.get(name, default)
+    if not isinstance(value, str) or value not in allowed:
+        raise EditError("unknown value", field=name, value=value, allowed=list(allowed))
+    return value
