@@ -76,8 +76,8 @@ def test_one_violation_alone(target: str) -> None:
     assert rules_of(layout) == set(record.rules) == set(record.counts)
     assert rules_of(repaired(layout, record)) == set()
     top = layout.top_cell()
-    assert 0 <= top.bbox().left < 50 * NM
-    assert 0 <= top.bbox().bottom < 50 * NM
+    assert top.bbox().left >= 0
+    assert top.bbox().bottom >= 0
     shapes = [(index, shape) for index in layout.layer_indexes() for shape in top.shapes(index).each()]
     assert 1 <= len(shapes) <= 12
     changed = len(record.edits)

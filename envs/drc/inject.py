@@ -8,7 +8,7 @@ with the shapes that it needs (L1), and `inject_cluster` puts several next to ea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,6 +69,16 @@ MAX_COMPANIONS = 6
 
 ISOLATION_TRIES = 8
 
+MIN_KEPT = 0.9
+"""Share of a changed shape that its repair has to leave in place: strict success asks for as much by default."""
+
+MIN_CUT_KEPT = 0.6
+"""The same for cuts about which a rule is violated."""
+
+LAST_RESORT_KEPT = 0.4
+"""What is accepted in the second half of the search where nothing better was found: wires that came too close as a
+whole, or that are too wide. Tasks made of these need limits of their own (`InjectionRecord.kept`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class InjectionRecord:
@@ -81,6 +91,7 @@ class InjectionRecord:
         fix: Edits that restore the legal layout, in order.
         bbox: Extent of the changes, database units of the top cell.
         level: L1, L2 or L3.
+        kept: Smallest share of a changed shape's area that the repair leaves in place, by layer; for a task's limits.
     """
 
     rules: tuple[str, ...]
@@ -89,6 +100,7 @@ class InjectionRecord:
     fix: tuple[DRCEdit, ...]
     bbox: tuple[int, int, int, int]
     level: str
+    kept: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -99,6 +111,7 @@ class InjectionRecord:
             "fix": [drc_edit_to_json(edit) for edit in self.fix],
             "bbox": list(self.bbox),
             "level": self.level,
+            "kept": dict(self.kept),
         }
 
 
@@ -302,6 +315,26 @@ class Candidates:
         return Candidate(None, edit, inverse, tuple(changes))
 
 
+def kept_shares(changes: Iterable[Change]) -> dict[str, float]:
+    """Return the share of each changed shape's area that stays when the change is undone; the smallest by layer."""
+    shares: dict[str, float] = {}
+    for change in changes:
+        if change.before is not None and change.after is not None:
+            after = kdb.Region(to_polygon(change.after))
+            share = (after & kdb.Region(to_polygon(change.before))).area() / after.area()
+            shares[change.layer] = min(share, shares.get(change.layer, 1.0))
+    return shares
+
+
+def _keeps(changes: Iterable[Change], rule: str, min_kept: float) -> bool:
+    """Say whether the repair of a violation of `rule` leaves enough in place."""
+    for layer, share in kept_shares(changes).items():
+        cut = layer.startswith("V") and rule.split(".")[0] == layer
+        if share < (min(min_kept, MIN_CUT_KEPT) if cut else min_kept):
+            return False
+    return True
+
+
 def _swap(layer: str, before: Points, after: Points, cell: str) -> tuple[DRCEdit, DRCEdit]:
     """The edit that replaces one outline by another, and its inverse."""
     return (
@@ -343,6 +376,7 @@ def inject_violation(
     target: str,
     *,
     tries: int = 3000,
+    min_kept: float = MIN_KEPT,
     table: RuleTable | None = None,
 ) -> tuple[kdb.Layout, InjectionRecord]:
     """Violate one rule in a legal layout, in one place and in no other way (DRC-Essential L2).
@@ -352,6 +386,7 @@ def inject_violation(
         base: A legal layout; it is left as it is.
         target: A rule id, or a family and a layer such as ``width/M3``, whose rules count equally.
         tries: Largest number of changes to look at.
+        min_kept: Share of the changed shape that the repair should leave in place; see `LAST_RESORT_KEPT`.
         table: The rules; None: the ASAP7 table.
 
     Returns:
@@ -363,9 +398,9 @@ def inject_violation(
     table = table or load_table("asap7")
     wanted = targets(target, table)
     layout = base.layout() if isinstance(base, Block) else base.dup()
-    candidate, rule = _search(rng, layout, wanted, table, tries)
+    candidate, rule = _search(rng, layout, wanted, table, tries, min_kept)
     made = _make(layout, table, candidate)
-    return layout, _record(layout, table, (rule,), (made,), _extent(candidate.changes), "L2")
+    return layout, _record(layout, table, (rule,), (made,), candidate.changes, _extent(candidate.changes), "L2")
 
 
 def targets(target: str, table: RuleTable) -> tuple[str, ...]:
@@ -393,24 +428,27 @@ def _search(
     wanted: Sequence[str],
     table: RuleTable,
     tries: int,
-    accept: Callable[[Counter[str]], bool] | None = None,
+    min_kept: float,
+    most: int = 1,
 ) -> tuple[Candidate, str]:
-    """Draw changes until one violates exactly one of the wanted rules."""
+    """Draw changes until one violates a wanted rule, and not more than `most` rules in all."""
     probe = Probe(layout, table)
     candidates = Candidates(layout, rng)
     layers = sorted({layer for rule in wanted for layer in table.rules[rule].layers})
     operations = OPERATIONS[family(wanted[0])]
-    fits = accept or (lambda added: len(added) == 1)
-    for _ in range(tries):
+    for attempt in range(tries):
+        if attempt == tries // 2:
+            min_kept = min(min_kept, LAST_RESORT_KEPT)
         candidate = candidates.draw(layers, operations)
-        if candidate is None:
+        if candidate is None or not any(_keeps(candidate.changes, rule, min_kept) for rule in wanted):
             continue
         effect = probe.effect(candidate.changes, wanted)
         if effect is None:
             continue
         added, removed = effect
-        if not removed and fits(added):
-            return candidate, next(rule for rule in wanted if rule in added)
+        hit = [rule for rule in wanted if rule in added and _keeps(candidate.changes, rule, min_kept)]
+        if hit and not removed and len(added) <= most:
+            return candidate, hit[0]
     raise TaskError("no single change violates this rule alone here", field="target", value=list(wanted)[:5])
 
 
@@ -426,13 +464,16 @@ def _record(
     table: RuleTable,
     rules: tuple[str, ...],
     made: Sequence[tuple[DRCEdit, DRCEdit]],
+    changes: Sequence[Change],
     box: kdb.Box,
     level: str,
 ) -> InjectionRecord:
     counts = dict(full_check(DRCLayout(layout), table).counts)
     edits = tuple(edit for edit, _ in made)
     fix = tuple(inverse for _, inverse in reversed(made))
-    return InjectionRecord(rules, counts, edits, fix, (box.left, box.bottom, box.right, box.top), level)
+    return InjectionRecord(
+        rules, counts, edits, fix, (box.left, box.bottom, box.right, box.top), level, kept_shares(changes)
+    )
 
 
 def inject_cluster(
@@ -444,6 +485,7 @@ def inject_cluster(
     layers: Sequence[str] = ("M1", "V1", "M2", "V2", "M3", "V3", "M4", "V4", "M5"),
     radius_nm: int = CLUSTER_RADIUS_NM,
     tries: int = 4000,
+    min_kept: float = MIN_KEPT,
     table: RuleTable | None = None,
 ) -> tuple[kdb.Layout, InjectionRecord]:
     """Put `n` violations next to each other (DRC-Essential L3).
@@ -459,6 +501,7 @@ def inject_cluster(
         layers: Layers whose shapes are changed.
         radius_nm: Half the edge of the square that all changed shapes touch.
         tries: Largest number of changes to look at.
+        min_kept: Share of the changed shape that the repair should leave in place; see `LAST_RESORT_KEPT`.
         table: The rules; None: the ASAP7 table.
 
     Returns:
@@ -491,16 +534,16 @@ def inject_cluster(
         (rule,) = added
         if family(rule) != name or seen[rule] > n // 3 or _same_master(chosen, candidate):
             continue
+        if not _keeps(candidate.changes, rule, min_kept):
+            continue
         chosen.append((candidate, rule))
         seen[rule] += 1
         taken |= {(c.layer, c.before) for c in candidate.changes if c.before is not None}
     if len(chosen) < n:
         raise TaskError("too few violations fit in one place", field="n", value=n, allowed=f"up to {len(chosen)} here")
-    box = kdb.Box()
-    for candidate, _ in chosen:
-        box += _extent(candidate.changes)
+    changes = [change for candidate, _ in chosen for change in candidate.changes]
     made = [_make(layout, table, candidate) for candidate, _ in chosen]
-    return layout, _record(layout, table, tuple(rule for _, rule in chosen), made, box, "L3")
+    return layout, _record(layout, table, tuple(rule for _, rule in chosen), made, changes, _extent(changes), "L3")
 
 
 def _same_master(chosen: Sequence[tuple[Candidate, str]], candidate: Candidate) -> bool:
@@ -538,6 +581,7 @@ def isolate(
     target: str,
     *,
     tries: int = 3000,
+    min_kept: float = MIN_KEPT,
     table: RuleTable | None = None,
     around_nm: int = 250,
 ) -> tuple[kdb.Layout, InjectionRecord]:
@@ -552,6 +596,7 @@ def isolate(
         base: A legal layout; it is left as it is.
         target: A rule id, or a family and a layer.
         tries: Largest number of changes to look at.
+        min_kept: Share of the changed shape that the repair should leave in place; see `LAST_RESORT_KEPT`.
         table: The rules; None: the ASAP7 table.
         around_nm: Extent of the surroundings to start from.
 
@@ -566,7 +611,7 @@ def isolate(
     layout = _flat(base.layout() if isinstance(base, Block) else base)
     for attempt in range(ISOLATION_TRIES):
         most = 1 + MAX_COMPANIONS * attempt // (ISOLATION_TRIES - 1)
-        candidate, rule = _search(rng, layout, wanted, table, tries, accept=lambda added, most=most: len(added) <= most)
+        candidate, rule = _search(rng, layout, wanted, table, tries, min_kept, most)
         case = _Case(layout, table, candidate, rule, around_nm)
         case.shrink()
         if case.extra == 0:
@@ -681,7 +726,7 @@ class _Case:
             made.append(_swap(change.layer, before, after, ""))
             insert(top.shapes(layout.layer(*LAYERS[change.layer])), after)
         extent = _extent(self.changes).transformed(move)
-        return layout, _record(layout, self.table, (self.rule,), made, extent, "L1")
+        return layout, _record(layout, self.table, (self.rule,), made, self.changes, extent, "L1")
 
 
 def _neighbours(layers: Iterable[str]) -> frozenset[str]:

@@ -88,7 +88,7 @@ def bumped(points: Points, rng: np.random.Generator, depth: int, length: int, ou
     )
     normal = kdb.Vector(-edge.dy() // int(edge.length()), edge.dx() // int(edge.length()))
     far = piece.moved(normal * (depth if outwards else -depth))
-    box = kdb.Box(piece.bbox() + far.bbox())
+    box = piece.bbox() + far.bbox()
     region = kdb.Region(polygon)
     region = (region + kdb.Region(box)).merged() if outwards else region - kdb.Region(box)
     if region.count() != 1 or region[0].holes():

@@ -583,7 +583,10 @@ def _draw_cell(sheet: _Sheet, cell: Cell) -> int:
     for layer, boxes in cell.boxes.items():
         shapes = master.shapes(sheet.index(layer))
         if layer == "M1":
-            for polygon in kdb.Region([_scaled(box) for box in boxes]).merged().each():
+            region = kdb.Region()
+            for box in boxes:
+                region.insert(_scaled(box))
+            for polygon in region.merged().each():
                 shapes.insert(polygon)
         else:
             for box in boxes:
