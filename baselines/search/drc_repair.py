@@ -26,6 +26,7 @@ from edagym.errors import EditError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_edits import AddShape, DRCEdit, MoveCell
 from edagym.task_assets.drc.task import DRCView, Limits, RoiUm, Violation
+from edagym.verifiers.drc.check import find_markers
 from edagym.verifiers.drc.connectivity import Reference, window_guard
 from edagym.verifiers.drc.diff import placements
 from edagym.verifiers.drc.guards import strict_checks
@@ -181,10 +182,13 @@ class Workbench:
         if not boxes:
             self.editor.undo()
             return None
-        before = self.checker.markers
-        self.checker.markers = before.copy()
-        self.checker.recheck(boxes, applied.layers)
-        markers, self.checker.markers = self.checker.markers, before
+        if self.small:
+            markers = find_markers(self.layout, self.table)  # cheaper than finding out what an edit can reach
+        else:
+            before = self.checker.markers
+            self.checker.markers = before.copy()
+            self.checker.recheck(boxes, applied.layers)
+            markers, self.checker.markers = self.checker.markers, before
         self.editor.undo()
         count = self.count(markers)
         if partial:
