@@ -34,8 +34,9 @@ def make_env(suite: str, **kwargs: Any) -> FETEnv:
     """
     edagym.register_all()
     env_id = suite if suite in gym.registry else f"{suite}-v0"
-    if env_id not in edagym.ENVIRONMENTS:
-        known = [name.removesuffix("-v0") for name in edagym.ENVIRONMENTS]
+    ids = [name for name in edagym.ENVIRONMENTS if name.startswith("FET-")]
+    if env_id not in ids:
+        known = [name.removesuffix("-v0") for name in ids]
         raise TaskError("unknown suite", field="suite", value=suite, allowed=known)
     env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
     assert isinstance(env, FETEnv)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -194,9 +195,18 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == PASS
     assert {row["id"]: row["tasks"] for row in data}["FET-All-v0"] == 128
     assert {row["id"]: row["tasks"] for row in data}["FET-Train-v0"] is None
-    assert run_json(capsys, "list", "FET")[1] == data
+    assert run_json(capsys, "list", "FET")[1] == [row for row in data if row["id"].startswith("FET-")]
+    assert {row["id"]: row["tasks"] for row in run_json(capsys, "list", "DRC")[1]}["DRC-Essential-L1-v0"] == 20
     _, out, _ = run(capsys, "list")
-    assert "FET-Train-v0  endless" in out
+    assert re.search(r"FET-Train-v0 +endless", out)
+
+
+def test_list_drc_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = run_json(capsys, "list", "DRC", "--tasks")
+    assert code == PASS
+    assert len(data) >= 53
+    assert all(row["violations"] > 0 and row["budget"] in (8, 16) for row in data)
+    assert run(capsys, "list", "DRC", "--stats")[0] == BAD_INPUT
 
 
 def test_list_tasks(capsys: pytest.CaptureFixture[str]) -> None:

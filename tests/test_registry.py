@@ -18,7 +18,8 @@ import edagym
 from edagym.baselines.policies import Attempt, RandomPolicy
 from edagym.spaces import EditSpace
 
-IDS = tuple(edagym.ENVIRONMENTS)
+# The DRC ids have their own file: their spaces, tasks and policies are others.
+IDS = tuple(i for i in edagym.ENVIRONMENTS if i.startswith("FET-"))
 every_id = pytest.mark.parametrize("env_id", IDS)
 
 

@@ -279,30 +279,45 @@ def generate_suite(
 
 
 def _group(group: str, seed: int, solver: Solver | None) -> Iterator[DRCTask]:
-    """Yield the tasks of a group in order."""
-    suite, level = group.split("-")
-    rng = np.random.default_rng([seed, list(SIZES).index(group)])
-    if solver is not None and group not in _MAKERS:
-        for number in range(1, SIZES[group] + 1):
-            task = _residual(rng, f"{group}/q{number}", level, seed, solver)
-            if task is None:
-                raise TaskError("no task was found", field=group, value=number)
-            yield task
-        return
-    maker = _MAKERS[group]
-    classes = iter(_CLASSES.get(group, ()))
-    number = 0
+    """Yield the tasks of a group in order; each has its own random generator, so that any can be drawn alone."""
+    classes = _CLASSES.get(group)
+    number = draw = 0
     while number < SIZES[group]:
-        target = next(classes, None)
-        if group in _CLASSES and target is None:
+        if classes is not None and draw == len(classes):
             raise TaskError("too few rule classes can be drawn", field=group, value=number, allowed=SIZES[group])
-        task = _attempt(rng, maker, f"{group}/q{number + 1}", suite.lower(), level, target, seed)
-        if task is None:
-            if group in _CLASSES:
-                continue
-            raise TaskError("no task was found", field=group, value=number)
-        number += 1
-        yield task
+        task = draw_task(group, number + 1, seed, solver, None if classes is None else classes[draw], draw)
+        draw += 1
+        if task is not None:
+            number += 1
+            yield task
+        elif classes is None:
+            raise TaskError("no task was found", field=group, value=number + 1)
+
+
+def draw_task(
+    group: str, number: int, seed: int, solver: Solver | None, target: str | None, draw: int
+) -> DRCTask | None:
+    """Draw one task of the suite.
+
+    Args:
+        group: A key of `edagym.task_assets.drc.suite.SIZES`.
+        number: Its number in the group.
+        seed: The suite's seed.
+        solver: For reasoning tasks.
+        target: Rule class, for groups that have them.
+        draw: Number of the draw: with group and seed it sets the random generator.
+
+    Returns:
+        The task, or None where none was found.
+    """
+    suite, level = group.split("-")
+    rng = np.random.default_rng([seed, list(SIZES).index(group), draw])
+    task_id = f"{group}/q{number}"
+    if group in _MAKERS:
+        return _attempt(rng, _MAKERS[group], task_id, suite.lower(), level, target, seed)
+    if solver is None:
+        raise TaskError("reasoning tasks need a solver", field="solver", value=None)
+    return _residual(rng, task_id, level, seed, solver)
 
 
 def _attempt(

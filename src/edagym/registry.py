@@ -8,6 +8,8 @@ import gymnasium as gym
 
 _FET = "edagym.envs.fet.env:FETEnv"
 _FET_TRAIN = "edagym.envs.fet.env:FETTrainEnv"
+_DRC = "edagym.envs.drc.env:DRCEnv"
+_DRC_TRAIN = "edagym.envs.drc.env:DRCTrainEnv"
 
 ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "FET-L1-v0": (_FET, {"suite": "FET-L1"}),
@@ -17,6 +19,12 @@ ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "FET-Holes-v0": (_FET, {"suite": "FET-Holes"}),
     "FET-All-v0": (_FET, {"suite": "FET-All"}),
     "FET-Train-v0": (_FET_TRAIN, {}),
+    "DRC-Essential-L1-v0": (_DRC, {"suite": "DRC-Essential-L1"}),
+    "DRC-Essential-L2-v0": (_DRC, {"suite": "DRC-Essential-L2"}),
+    "DRC-Essential-L3-v0": (_DRC, {"suite": "DRC-Essential-L3"}),
+    "DRC-Reasoning-L1-v0": (_DRC, {"suite": "DRC-Reasoning-L1"}),
+    "DRC-Reasoning-L3-v0": (_DRC, {"suite": "DRC-Reasoning-L3"}),
+    "DRC-Train-v0": (_DRC_TRAIN, {}),
 }
 """Id -> (entry point, keyword arguments). Budgets are the environments' own, so no id has max_episode_steps."""
 

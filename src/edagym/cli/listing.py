@@ -10,7 +10,7 @@ from typing import Any
 from edagym.cli.common import FAIL, PASS, add_json_flag, emit, table
 from edagym.errors import TaskError
 
-FAMILIES = ("FET",)
+FAMILIES = ("FET", "DRC")
 _ABOUT = {
     "L1": "template level L1: one flake, one transistor",
     "L2": "template level L2",
@@ -19,6 +19,12 @@ _ABOUT = {
     "Holes": "the tasks whose flakes have interior holes",
     "All": "the whole fixed suite",
     "Train": "endless procedural tasks, none of them in the suite",
+    "Essential-L1": "one design rule violation, alone",
+    "Essential-L2": "one violation in its context",
+    "Essential-L3": "five or more violations close to one another",
+    "Reasoning-L1": "a fault of a careless router or library that takes one edit",
+    "Reasoning-L2": "faults that take several edits",
+    "Reasoning-L3": "several faults",
 }
 
 
@@ -45,7 +51,8 @@ def id_table(family: str | None = None) -> list[IdRow]:
     """
     import gymnasium
 
-    from edagym.task_assets.fet.suite import SUITES, task_ids
+    from edagym.task_assets.drc import suite as drc
+    from edagym.task_assets.fet import suite as fet
 
     if family is not None and family not in FAMILIES:
         raise TaskError("unknown family", field="family", value=family, allowed=FAMILIES)
@@ -56,7 +63,8 @@ def id_table(family: str | None = None) -> list[IdRow]:
             continue
         name = rest.rsplit("-", 1)[0]
         suite = f"{head}-{name}"
-        rows.append(IdRow(env_id, len(task_ids(suite)) if suite in SUITES else None, _ABOUT[name]))
+        module = fet if head == "FET" else drc
+        rows.append(IdRow(env_id, len(module.task_ids(suite)) if suite in module.SUITES else None, _ABOUT[name]))
     return rows
 
 
@@ -87,9 +95,11 @@ def add_parser(commands: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     rows = id_table(args.family)
     if args.stats:
+        if args.family not in (None, "FET"):
+            raise TaskError("only FET has published statistics", field="family", value=args.family, allowed="FET")
         return _stats(args)
     if args.tasks:
-        return _tasks(args)
+        return _drc_tasks(args) if args.family == "DRC" else _tasks(args)
     if args.markdown and not args.json:
         print(id_table_markdown(rows), end="")
         return PASS
@@ -132,6 +142,19 @@ def _tasks(args: argparse.Namespace) -> int:
     ]
     header = ("task", "D", "G", "T", "flakes", "architecture", "circuit", "holes")
     emit(args, data, table(shown, header))
+    return PASS
+
+
+def _drc_tasks(args: argparse.Namespace) -> int:
+    from edagym.task_assets.drc.suite import load_task, task_ids
+
+    tasks = [load_task(task_id) for task_id in task_ids()]
+    data = [
+        {"id": t.id, "violations": t.total, "rules": sorted(t.counts), "budget": t.budget, "bytes": len(t.gds)}
+        for t in tasks
+    ]
+    shown = [(d["id"], d["violations"], d["budget"], d["bytes"], " ".join(d["rules"])) for d in data]
+    emit(args, data, table(shown, ("task", "violations", "budget", "bytes", "rules")))
     return PASS
 
 
