@@ -153,7 +153,7 @@ def _drc_tasks(args: argparse.Namespace) -> int:
         {"id": t.id, "violations": t.total, "rules": sorted(t.counts), "budget": t.budget, "bytes": len(t.gds)}
         for t in tasks
     ]
-    shown = [(d["id"], d["violations"], d["budget"], d["bytes"], " ".join(d["rules"])) for d in data]
+    shown = [(t.id, t.total, t.budget, len(t.gds), " ".join(sorted(t.counts))) for t in tasks]
     emit(args, data, table(shown, ("task", "violations", "budget", "bytes", "rules")))
     return PASS
 
