@@ -16,7 +16,7 @@ from typing import Any
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.graph import Graph, Node
+from edagym.verifiers.drc.graph import NOTCH_LOCAL, Graph, Node
 from edagym.verifiers.drc.presence import Presence
 
 Leaf = Callable[[str], "kdb.Region | None"]
@@ -252,10 +252,18 @@ def _filter(name: str, inverse: bool) -> Callable[[Collection, tuple[Any, ...]],
     return run
 
 
+def _notch_limit(a: kdb.Region, d: int) -> int:
+    """Return a smaller limit that finds the same notches: none is wider than its polygon. Wide limits are slow."""
+    if d <= NOTCH_LOCAL:
+        return d
+    sizes = (max(b.width(), b.height()) for b in (p.bbox() for p in a.each_merged()))
+    return min(d, max(sizes, default=0) + 1)
+
+
 _UNARY: dict[str, Callable[[Any, tuple[Any, ...]], Collection]] = {
     "width": lambda a, p: a.width_check(p[0], False, METRICS[p[1]], None, None, None),
     "space": lambda a, p: a.space_check(p[0], False, METRICS[p[1]], None, None, None),
-    "notch": lambda a, p: a.notch_check(p[0], False, METRICS[p[1]], None, None, None),
+    "notch": lambda a, p: a.notch_check(_notch_limit(a, p[0]), False, METRICS[p[1]], None, None, None),
     "width_not": _width_not,
     "with_angle": lambda a, p: a.with_angle(p[0], False),
     **{f"with_{m}": _filter(m, False) for m in ("length", "area", "height", "width")},

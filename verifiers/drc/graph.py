@@ -26,8 +26,9 @@ class Node:
         params: Parameters; lengths in database units, areas in square database units.
         kind: What the node yields.
         layers: Names of the layers it depends on.
-        reach: Distance in database units within which the inputs decide the output at a place, for the part of the
-            dependence that doesn't follow whole objects (see `edagym.verifiers.drc.window`).
+        own: Distance in database units within which the operands decide the value at a place, for the part of the
+            dependence that doesn't follow whole objects (see `edagym.verifiers.drc.zone`).
+        reach: The same for layers instead of operands.
     """
 
     op: str
@@ -35,6 +36,7 @@ class Node:
     params: tuple[Any, ...]
     kind: Kind
     layers: frozenset[str]
+    own: int
     reach: int
 
 
@@ -104,9 +106,10 @@ def compile_table(table: RuleTable, dbu: float) -> Graph:
         key = (op, args, params)
         if key not in index:
             layers = frozenset(params[:1]) if op == "layer" else frozenset().union(*(nodes[a].layers for a in args))
-            reach = max((nodes[a].reach for a in args), default=SLACK) + _own_reach(op, params)
+            own = _own_reach(op, params)
+            reach = max((nodes[a].reach for a in args), default=SLACK) + own
             index[key] = len(nodes)
-            nodes.append(Node(op, args, params, kind, layers, reach))
+            nodes.append(Node(op, args, params, kind, layers, own, reach))
         return index[key]
 
     def add(expr: Expr, rule: str) -> int:

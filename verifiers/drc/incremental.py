@@ -16,7 +16,7 @@ from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, grown, plan_rules, union
 
-_PAD_NM = 60
+_PAD_NM = 12
 _NEAR_NM = 200
 # Edits of a master with more placements than this are cheaper to check by evaluating the rules on the whole layout.
 _MAX_CLUSTERS = 400
@@ -104,6 +104,9 @@ class IncrementalChecker:
     def _shapes(self, name: str, box: Box | None) -> kdb.Region | None:
         return raw_shapes(self.layout, self.table, name, box)
 
+    def _recorded(self, rule: str, box: Box) -> bool:
+        return bool(self.markers.touching(rule, box))
+
     def _recheck_box(self, dirty: Dirty, group: Sequence[RulePlan], bounds: Box) -> set[str]:
         view = LocalView(self._graph, group, self._shapes, dirty.box, self._pad, bounds, self._presence, dirty)
         changed = set()
@@ -129,6 +132,10 @@ class IncrementalChecker:
 
     def _replace_all(self, plans: Sequence[RulePlan]) -> set[str]:
         """Evaluate rules on the whole layout, except those whose superset has no markers."""
+        if not any(self.markers.has(p.rule) for p in plans) and all(p.rule in self._supersets for p in plans):
+            plans = [p for p in plans if self.markers.has(self._supersets[p.rule])]
+        if not plans:
+            return set()
         empty = {p.rule for p in plans if p.rule in self._supersets and not self.markers.has(self._supersets[p.rule])}
         found = find_markers(self.layout, self.table, rules=[p.rule for p in plans if p.rule not in empty])
         changed = set()

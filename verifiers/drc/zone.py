@@ -41,7 +41,12 @@ def union(a: Box, b: Box | None) -> Box:
     """Return the bounding box of two boxes."""
     if b is None:
         return a
-    return (min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3]))
+    return (
+        a[0] if a[0] < b[0] else b[0],
+        a[1] if a[1] < b[1] else b[1],
+        a[2] if a[2] > b[2] else b[2],
+        a[3] if a[3] > b[3] else b[3],
+    )
 
 
 def contains(outer: Box, inner: Box) -> bool:
@@ -63,6 +68,8 @@ class RulePlan:
         checks: Nodes that decide about pairs of edges.
         carried: Those of `whole` and `checks` whose decisions are measured further, so that edits act beyond their
             reach.
+        judge: The node that finds objects of another height (or width) than the one right one, if the rule's markers
+            are those objects, perhaps sized.
     """
 
     rule: str
@@ -73,6 +80,7 @@ class RulePlan:
     whole: frozenset[int]
     checks: frozenset[int]
     carried: frozenset[int]
+    judge: int | None
 
 
 def is_local_notch(node: Node) -> bool:
@@ -120,8 +128,20 @@ def plan_rules(graph: Graph) -> dict[str, RulePlan]:
             whole,
             checks,
             carried,
+            _judge(graph, indices),
         )
     return plans
+
+
+def _judge(graph: Graph, outputs: Sequence[int]) -> int | None:
+    if len(outputs) != 1:
+        return None
+    n = graph.outputs[outputs[0]].node
+    if graph.nodes[n].op == "sized" and min(graph.nodes[n].params) >= 0:
+        n = graph.nodes[n].args[0]
+    node = graph.nodes[n]
+    exact = node.op in ("without_height", "without_width") and node.params[0] == "values" and len(node.params) == 2
+    return n if exact else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +179,7 @@ class _Entry:
 
 
 Shapes = Callable[[str, Box | None], "kdb.Region | None"]
+Recorded = Callable[[str, Box], bool]
 
 
 class LocalView:
@@ -173,6 +194,7 @@ class LocalView:
         bounds: Bounding box of the layout.
         presence: What acts on what in the whole layout; what it doesn't know is taken to act.
         dirty: The edit, if there is one.
+        recorded: Tells whether a rule had markers that touch a box before the edit.
     """
 
     def __init__(
@@ -185,6 +207,7 @@ class LocalView:
         bounds: Box,
         presence: Presence,
         dirty: Dirty | None = None,
+        recorded: Recorded | None = None,
     ) -> None:
         self._graph = graph
         self._shapes = shapes
@@ -197,30 +220,31 @@ class LocalView:
         self._spread: dict[int, Box | None] = {}
         self._carried = frozenset().union(*(p.carried for p in plans))
         self._margin = self._margins(plans)
+        self._recorded = recorded
+        self._judges: dict[int, str] = {}
+        if recorded is not None:
+            for p in plans:
+                if p.judge is not None:
+                    self._judges[p.judge] = p.rule
 
     def _margins(self, plans: Sequence[RulePlan]) -> dict[int, int]:
         """Return, per node, how far around the base values will usually be wanted."""
+        nodes = self._graph.nodes
         margins: dict[int, int] = {}
         for p in plans:
             for i in p.outputs:
                 n = self._graph.outputs[i].node
                 # Around an edit, markers change within the reach.
-                start = (self._graph.nodes[n].reach if self._dirty is not None else 0) + self._pad
+                start = (nodes[n].reach if self._dirty is not None else 0) + self._pad
                 margins[n] = max(start, margins.get(n, 0))
+        wide = frozenset().union(*(p.whole | p.checks for p in plans))
         for n in sorted({n for p in plans for n in p.nodes}, reverse=True):
-            node = self._graph.nodes[n]
-            more = margins[n] + self._view_margin(node) + 2
-            for a in node.args:
-                margins[a] = max(more, margins.get(a, 0))
+            # Far enough for common objects that stick out of a box to be in view.
+            more = margins[n] + nodes[n].own + 2 + (self._pad if n in wide else 0)
+            for a in nodes[n].args:
+                if more > margins.get(a, 0):
+                    margins[a] = more
         return margins
-
-    def _view_margin(self, node: Node) -> int:
-        """Return how far around a box to look first: far enough for common objects that stick out of the box."""
-        return self._own(node) + (self._pad if is_whole(node) or node.op in _CHECKS else 0)
-
-    def _own(self, node: Node) -> int:
-        """Return the distance within which a node's operands decide its value."""
-        return node.reach - max((self._graph.nodes[a].reach for a in node.args), default=0)
 
     def markers(self, plan: RulePlan, zone: Box) -> dict[Marker, int]:
         """Return the rule's markers whose bounding boxes touch a zone, with multiplicities."""
@@ -268,7 +292,7 @@ class LocalView:
         elif is_whole(node):
             value = self._whole(n, node, wide)
         else:
-            value = self._apply(n, node, [self._entry(a, grown(wide, self._own(node) + 1)).value for a in node.args])
+            value = self._apply(n, node, [self._entry(a, grown(wide, node.own + 1)).value for a in node.args])
         entry = _Entry(None if value is None or value.is_empty() else value, wide)
         entries.append(entry)
         return entry
@@ -288,11 +312,12 @@ class LocalView:
                 need = union(b, need)
         if need is None or contains(view, self._bounds):
             return None
+        far = 2 * self._pad * 8 ** (turn * (turn + 1) // 2)
         sides = list(view)
         for k, sign in ((0, -1), (1, -1), (2, 1), (3, 1)):
             if sign * need[k] > sign * view[k]:
-                limit = sign * self._bounds[k] + _EVERYWHERE
-                sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + self._pad * 64**turn, limit))
+                limit = sign * self._bounds[k] + self._pad
+                sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + far, limit))
         return (sides[0], sides[1], sides[2], sides[3])
 
     @staticmethod
@@ -321,13 +346,14 @@ class LocalView:
 
     def _check(self, n: int, node: Node, q: Box) -> Collection | None:
         """A check: pairs that run out of view are right unless something in view may shield them."""
-        view = grown(q, self._view_margin(node))
+        view = grown(q, node.own + self._pad)
         for turn in count():
             entries = [self._entry(a, view) for a in node.args]
             if any(e.value is None for e in entries):
                 break
             known = grown(view, -1)
-            open_boxes = self._open_pairs(node, entries, q, known)
+            far = node.op == "notch" and not is_local_notch(node)
+            open_boxes = [] if far else self._open_pairs(node, entries, q, known)
             if has_rect_filter(node):
                 open_boxes += [
                     b
@@ -372,7 +398,7 @@ class LocalView:
     def _whole(self, n: int, node: Node, q: Box) -> Collection | None:
         """A decision about whole objects: those that touch `q` are in view as far as the decision needs."""
         subject, others = node.args[0], node.args[1:]
-        view = grown(q, self._view_margin(node) + 1)
+        view = grown(q, node.own + self._pad + 1)
         for turn in count():
             entry = self._entry(subject, view)
             if entry.value is None:
@@ -380,7 +406,13 @@ class LocalView:
             known = grown(view, -1)
             around = [self._entry(a, view) for a in others]
             near = [(b, o) for b, o in entry.objects() if touches(b, q)]
-            cut = [b for b, o in near if not contains(known, b) and not self._settled(node, o, around, known)]
+            cut = [
+                b
+                for b, o in near
+                if not contains(known, b)
+                and not self._settled(node, o, around, known)
+                and not self._unharmed(n, node, o, known)
+            ]
             need = self._widened(view, cut, turn)
             if need is None:
                 break
@@ -403,6 +435,26 @@ class LocalView:
             return not part.interacting(other).is_empty()
         return False
 
+    def _unharmed(self, n: int, node: Node, o: kdb.Polygon, known: Box) -> bool:
+        """Return whether an object has the one height (or width) it should have, as it had before the edit.
+
+        If the rule had no marker there, every object that this one was made of had that height. Where a part of it
+        that the edit didn't touch shows the whole height, what continues out of view lies between the same lines.
+        """
+        rule = self._judges.get(n)
+        spread = None if rule is None else self.spread(node.args[0])
+        if rule is None or spread is None or self._recorded is None:
+            return False
+        size = (lambda b: b.height()) if node.op == "without_height" else (lambda b: b.width())
+        seen = kdb.Region(o) & kdb.Region(kdb.Box(*known))
+        if size(seen.bbox()) != node.params[1]:
+            return False
+        inner = grown(known, -1)
+        for part in (seen - kdb.Region(kdb.Box(*spread))).each():
+            if not contains(inner, box_of(part.bbox())) and size(part.bbox()) != node.params[1]:
+                return False
+        return not self._recorded(rule, grown(box_of(seen.bbox()), self._pad))
+
     # -- spread of an edit -----------------------------------------------------------------------------------------
 
     def spread(self, n: int) -> Box | None:
@@ -424,11 +476,11 @@ class LocalView:
         if box is None:
             return None
         changed = box
-        box = grown(box, self._own(node))
+        box = grown(box, node.own)
         if n in self._carried:
             if is_whole(node):
                 box = union(box, self._carry_objects(node, box))
-            if node.op in _CHECKS:
+            if node.op in _CHECKS and (node.op != "notch" or is_local_notch(node)):
                 box = union(box, self._carry_pairs(node, grown(changed, -SLACK), box))
         return box
 
