@@ -204,7 +204,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_drc_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     code, data = run_json(capsys, "list", "DRC", "--tasks")
     assert code == PASS
-    assert len(data) >= 53
+    assert len(data) == 70
     assert all(row["violations"] > 0 and row["budget"] in (8, 16) for row in data)
     assert run(capsys, "list", "DRC", "--stats")[0] == BAD_INPUT
 

@@ -23,6 +23,7 @@ ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "DRC-Essential-L2-v0": (_DRC, {"suite": "DRC-Essential-L2"}),
     "DRC-Essential-L3-v0": (_DRC, {"suite": "DRC-Essential-L3"}),
     "DRC-Reasoning-L1-v0": (_DRC, {"suite": "DRC-Reasoning-L1"}),
+    "DRC-Reasoning-L2-v0": (_DRC, {"suite": "DRC-Reasoning-L2"}),
     "DRC-Reasoning-L3-v0": (_DRC, {"suite": "DRC-Reasoning-L3"}),
     "DRC-Train-v0": (_DRC_TRAIN, {}),
 }
