@@ -38,7 +38,7 @@ from edagym.verifiers.drc.rules import RuleTable, load_table
 from edagym.verifiers.drc.stack import stack_of
 from edagym.verifiers.drc.zone import grown, union
 
-GROUP_NM = 500.0
+GROUP_NM = 150.0
 """Markers nearer than this are repaired together, nm."""
 SMALL_LAYOUT = 100
 """Up to so many flat shapes every promising state is audited in full; beyond, in its window until the end."""
