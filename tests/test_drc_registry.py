@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 import edagym
 from edagym.envs.drc.env import DRCEnv
-from edagym.envs.drc.generator import deletions, generate_suite, generate_task, outcome
+from edagym.envs.drc.generator import deletions, generate_suite, generate_task, outcome, recount
 from edagym.errors import TaskError
 from edagym.spaces.drc_edits import drc_edit_from_json
 from edagym.task_assets.drc.suite import SIZES, load_task, task_ids
@@ -117,6 +117,7 @@ def test_task(task_id):
     task = load_task(task_id)
     report = full_check(DRCLayout.from_bytes(task.gds), load_table(task.rules))
     assert report.counts == dict(task.counts)
+    assert recount(task) == task
     assert task.steps == len(task.reference) < task.budget
     verdict = outcome(task, [drc_edit_from_json(e) for e in task.reference])
     assert verdict.strict_success

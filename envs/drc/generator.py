@@ -189,6 +189,12 @@ def build_task(
     return task
 
 
+def recount(task: DRCTask) -> DRCTask:
+    """Return a task with its report, counts and markers as the engine gives them now; all else stays."""
+    report = full_check(DRCLayout.from_bytes(task.gds, task.id), load_table(task.rules), roi=task.roi)
+    return replace(task, counts=report.counts, violations=report_items(report), markers=plain_markers(report.markers))
+
+
 def outcome(task: DRCTask, edits: Sequence[DRCEdit]) -> Verdict | None:
     """Return the verdict after edits and a submit; None where an edit is refused or the engine fails."""
     env = DRCEnv(tasks=[task], budget=max(task.budget, len(edits) + 1), on_tool_error="raise")
