@@ -152,8 +152,9 @@ def _word(op: str, node: ast.expr, allowed: tuple[str, ...]) -> str:
 def _number(node: ast.expr) -> float:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_number(node.operand)
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and abs(node.value) <= 1e9:
-        return float(node.value)
+    value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
+        return float(value)
     raise _Fault("expected a number up to 1e9")
 
 
