@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import klayout.db as kdb
 
@@ -41,9 +41,16 @@ class Marker:
         ys = [y for ring in self.rings for y in ring[1::2]]
         return (min(xs), min(ys), max(xs), max(ys))
 
+    def touches(self, box: Box) -> bool:
+        """Return whether the geometry (not only its bounding box) meets a box; pairs with what is between."""
+        own = self.bbox
+        if not touches(own, box):
+            return False
+        return geometry_touches(self.to_klayout(), own, box)
+
     def moved(self, trans: kdb.Trans | kdb.ICplxTrans, unordered: bool = False) -> Marker:
         """Return the marker in another frame, canonical again."""
-        return from_klayout(self.rule, trans * self.to_klayout(), unordered)
+        return from_klayout(self.rule, self.to_klayout().transformed(cast(Any, trans)), unordered)
 
     def to_klayout(self) -> kdb.Polygon | kdb.Edge | kdb.EdgePair:
         """Return the KLayout object in database units."""
@@ -159,6 +166,19 @@ def touches(a: Box, b: Box) -> bool:
     return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
 
 
+def geometry_touches(value: kdb.Polygon | kdb.Edge | kdb.EdgePair, own: Box, box: Box) -> bool:
+    """Return whether an object shares a point with a box that its bounding box `own` touches."""
+    if box[0] <= own[0] and own[2] <= box[2] and box[1] <= own[1] and own[3] <= box[3]:
+        return True
+    window = kdb.Box(*box)
+    if isinstance(value, kdb.Edge):
+        return value.clipped(window) is not None
+    if isinstance(value, kdb.EdgePair):
+        ends = (value.first, value.second)
+        return any(e.clipped(window) is not None for e in ends) or value.polygon(0).touches(window)
+    return bool(value.touches(window))
+
+
 class MarkerStore:
     """A multiset of markers. `copy` is cheap: rules are shared until one side changes them.
 
@@ -203,8 +223,8 @@ class MarkerStore:
         self._own(marker.rule).drop(marker)
 
     def touching(self, rule: str, box: Box) -> list[Marker]:
-        """Return the markers of a rule whose bounding boxes touch a box."""
-        return self._rules[rule].touching(box)
+        """Return the markers of a rule that touch a box."""
+        return [m for m in self._rules[rule].touching(box) if m.touches(box)]
 
     def multiplicity(self, marker: Marker) -> int:
         """Return how often a marker occurs (0: not at all)."""

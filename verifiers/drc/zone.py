@@ -21,12 +21,13 @@ import klayout.db as kdb
 
 from edagym.verifiers.drc.evaluate import DIFFERENCES, METRICS, Collection, apply, unshielded
 from edagym.verifiers.drc.graph import NOTCH_LOCAL, SLACK, Graph, Node
-from edagym.verifiers.drc.markers import Box, Marker, from_klayout, touches
+from edagym.verifiers.drc.markers import Box, Marker, from_klayout, geometry_touches, touches
 from edagym.verifiers.drc.presence import Presence
 
 _FILTERS = frozenset(f"{w}_{m}" for w in ("with", "without") for m in ("area", "height", "width"))
 _WHOLE = _FILTERS | {"interacting", "not_interacting", "with_holes", "holes", "notch"}
 _RECT = frozenset({"enclosing", "separation", "enclosing_filtered"})
+_MERGES = frozenset({"and", "not", "or", "join"})
 _CHECKS = _RECT | {"width", "space", "notch", "width_not"}
 # Operations that pass objects on unchanged: a decision below them is about the markers themselves.
 _SELECTS = _FILTERS | {"interacting", "not_interacting", "with_holes", "with_angle", "with_length", "without_length"}
@@ -221,6 +222,7 @@ class LocalView:
         self._carried = frozenset().union(*(p.carried for p in plans))
         self._margin = self._margins(plans)
         self._recorded = recorded
+        self._slants: dict[str, bool] = {}
         self._judges: dict[int, str] = {}
         if recorded is not None:
             for p in plans:
@@ -247,14 +249,15 @@ class LocalView:
         return margins
 
     def markers(self, plan: RulePlan, zone: Box) -> dict[Marker, int]:
-        """Return the rule's markers whose bounding boxes touch a zone, with multiplicities."""
+        """Return the rule's markers that touch a zone, with multiplicities."""
         found: dict[Marker, int] = {}
         for i in plan.outputs:
             output = self._graph.outputs[i]
             view = zone
             for turn in count():
                 value = self._entry(output.node, view).value
-                touching = [] if value is None else self._touching(value, zone)
+                near = [] if value is None else self._touching(value, zone)
+                touching = [(b, o) for b, o in near if geometry_touches(o, b, zone)]
                 need = self._widened(view, (b for b, _ in touching), turn)
                 if need is None:
                     break
@@ -467,7 +470,10 @@ class LocalView:
         assert self._dirty is not None
         node = self._graph.nodes[n]
         if node.op == "layer":
-            return grown(self._dirty.box, SLACK) if node.params[0] in self._dirty.layers else None
+            if node.params[0] not in self._dirty.layers:
+                return None
+            box = grown(self._dirty.box, SLACK)
+            return union(box, self._carry_slanted((n,), box))
         box: Box | None = None
         for a in node.args:
             source = self.spread(a)
@@ -477,12 +483,41 @@ class LocalView:
             return None
         changed = box
         box = grown(box, node.own)
+        if node.op in _MERGES:
+            box = union(box, self._carry_slanted(node.args, box))
         if n in self._carried:
             if is_whole(node):
                 box = union(box, self._carry_objects(node, box))
             if node.op in _CHECKS and (node.op != "notch" or is_local_notch(node)):
                 box = union(box, self._carry_pairs(node, grown(changed, -SLACK), box))
         return box
+
+    def _carry_slanted(self, operands: tuple[int, ...], spread: Box) -> Box | None:
+        """Return the extent of slanted polygons in `spread`: what crosses their edges there moves them all along."""
+        result: Box | None = None
+        for n in operands:
+            node = self._graph.nodes[n]
+            if node.kind != "region" or not any(self._slanted(name) for name in node.layers):
+                continue
+            view = spread
+            for turn in count():
+                value = self._entry(n, view).value
+                slanted = () if value is None else value.non_rectilinear().each()
+                boxes = [b for o in slanted if touches(b := box_of(o.bbox()), spread)]
+                need = self._widened(view, boxes, turn)
+                if need is None:
+                    break
+                view = need
+            for b in boxes:
+                result = union(b, result)
+        return result
+
+    def _slanted(self, layer: str) -> bool:
+        """Return whether a layer has slanted polygons near the base."""
+        if layer not in self._slants:
+            region = self._shapes(layer, grown(self._base, max(self._margin.values())))
+            self._slants[layer] = region is not None and not region.non_rectilinear().is_empty()
+        return self._slants[layer]
 
     def _carry_objects(self, node: Node, spread: Box) -> Box | None:
         """Return the extent of the objects that an edit in `spread` can give or take a property."""
