@@ -11,10 +11,8 @@ from edagym.verifiers.drc.graph import compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, MarkerStore, collection_markers
 from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
-from edagym.verifiers.drc.report import CheckReport
+from edagym.verifiers.drc.report import CheckReport, RoiUm
 from edagym.verifiers.drc.rules import RuleTable
-
-RoiUm = tuple[float, float, float, float]
 
 
 def full_check(
