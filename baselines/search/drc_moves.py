@@ -196,6 +196,8 @@ def _is_duplicate(layout: DRCLayout, table: RuleTable, source: _Source) -> bool:
     """Whether the shape adds nothing to the other shapes of its layer, at this placement."""
     entry = table.layers[source.layer]
     index = layout.layer_index(entry.layer, entry.datatype)
+    if index is None:
+        return False
     flat = source.trans * source.polygon
     others = kdb.Region(layout.top.begin_shapes_rec_touching(index, flat.bbox()))
     same = sum(1 for p in others.each() if p == flat)
