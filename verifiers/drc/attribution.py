@@ -153,7 +153,8 @@ class _Finder:
         self, layer: int, seeds: list[tuple[Path, kdb.Polygon, kdb.ICplxTrans]]
     ) -> tuple[int, kdb.ICplxTrans] | None:
         """Follow touching shapes; return the placement that all of them stand in, or None if that's the top."""
-        path, _, trans = seeds[0]
+        path = seeds[0][0]
+        trans: kdb.ICplxTrans | None = seeds[0][2]
         seen: set[tuple[Path, str]] = set()
         queue = deque(seeds)
         while queue:
@@ -213,9 +214,8 @@ def _region(m: Marker) -> kdb.Region:
     if isinstance(value, kdb.Polygon):
         return kdb.Region(value)
     if isinstance(value, kdb.Edge):
-        return kdb.Region(value.extended(1))
-    region = kdb.Region(value.polygon(1))
-    return region
+        return kdb.Edges([value]).extended(1, 1, 1, 1, False)
+    return kdb.Region(value.polygon(1))
 
 
 def _meet(region: kdb.Region, polygon: kdb.Polygon) -> bool:
