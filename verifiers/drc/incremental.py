@@ -44,8 +44,8 @@ class IncrementalChecker:
         self._differences = {
             p.rule: [n for n in p.nodes if self._graph.nodes[n].op in DIFFERENCES] for p in self._plans.values()
         }
-        self._boxes = layer_boxes(layout, self._graph)
-        self._presence = Presence(self._graph, self._boxes, is_small(layout))
+        self._context = self.markers.context = (layer_boxes(layout, self._graph), is_small(layout))
+        self._presence = Presence(self._graph, *self._context)
 
     def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
         """Bring the markers up to date after an edit.
@@ -84,12 +84,13 @@ class IncrementalChecker:
 
     def _update_presence(self, plans: Sequence[RulePlan], layers: frozenset[str]) -> set[str]:
         """Note what the edit did to the layers' bounding boxes; return the rules that it affects everywhere."""
-        before = self._presence
-        boxes = self._boxes | layer_boxes(self.layout, self._graph, layers)
-        small = is_small(self.layout)
-        if boxes == self._boxes and small == before.small:
+        old_boxes, was_small = self.markers.context or self._context
+        boxes, small = old_boxes | layer_boxes(self.layout, self._graph, layers), is_small(self.layout)
+        before = Presence(self._graph, old_boxes, was_small)
+        if boxes == old_boxes and small == was_small:
+            self._presence = before
             return set()
-        self._boxes = boxes
+        self._context = self.markers.context = (boxes, small)
         self._presence = Presence(self._graph, boxes, small)
         if small != before.small:
             return {p.rule for p in plans} | self._replace_all(list(self._plans.values()))
@@ -108,7 +109,9 @@ class IncrementalChecker:
         return bool(self.markers.touching(rule, box))
 
     def _recheck_box(self, dirty: Dirty, group: Sequence[RulePlan], bounds: Box) -> set[str]:
-        view = LocalView(self._graph, group, self._shapes, dirty.box, self._pad, bounds, self._presence, dirty)
+        view = LocalView(
+            self._graph, group, self._shapes, dirty.box, self._pad, bounds, self._presence, dirty, self._recorded
+        )
         changed = set()
         for plan in group:
             zone = view.zone(plan)

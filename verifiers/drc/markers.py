@@ -186,7 +186,12 @@ class MarkerStore:
         rules: Rule ids in reporting order.
         dbu: Database unit in micrometres (sets the bucket size only).
         markers: Initial markers with multiplicities by repetition.
+
+    Attributes:
+        context: For `IncrementalChecker`: what it knows about the layout that the markers belong to.
     """
+
+    context: Any = None
 
     def __init__(self, rules: Iterable[str], dbu: float, markers: Iterable[Marker] = ()) -> None:
         self._pitch = max(1, round(_BUCKET_NM * 0.001 / dbu))
@@ -200,6 +205,7 @@ class MarkerStore:
         other = MarkerStore.__new__(MarkerStore)
         other._pitch = self._pitch
         other._rules = dict(self._rules)
+        other.context = self.context
         self._owned, other._owned = set(), set()
         return other
 

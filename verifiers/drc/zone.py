@@ -178,6 +178,21 @@ class _Entry:
             self._objects = [(box_of(o.bbox()), o) for o in merged]
         return self._objects
 
+    def cut(self, q: Box, known: Box) -> list[tuple[Box, Any]]:
+        """Return (bounding box, object) of the merged objects that touch `q` and don't lie inside `known`."""
+        if self.value is None or contains(known, box_of(self.value.bbox())):
+            return []
+        if self._objects is None and self.value.count() > _MANY:
+            outside = self.value.not_inside(kdb.Region(kdb.Box(*known)))
+            found = ((box_of(o.bbox()), o) for o in outside.each())
+        else:
+            found = iter(self.objects())
+        return [(b, o) for b, o in found if touches(b, q) and not contains(known, b)]
+
+
+class TooWide(Exception):
+    """A view would have to grow beyond its limit."""
+
 
 Shapes = Callable[[str, Box | None], "kdb.Region | None"]
 Recorded = Callable[[str, Box], bool]
@@ -196,6 +211,7 @@ class LocalView:
         presence: What acts on what in the whole layout; what it doesn't know is taken to act.
         dirty: The edit, if there is one.
         recorded: Tells whether a rule had markers that touch a box before the edit.
+        limit: Views may not grow beyond this box; `TooWide` is raised instead.
     """
 
     def __init__(
@@ -209,11 +225,13 @@ class LocalView:
         presence: Presence,
         dirty: Dirty | None = None,
         recorded: Recorded | None = None,
+        limit: Box | None = None,
     ) -> None:
         self._graph = graph
         self._shapes = shapes
         self._base = base
         self._pad = pad
+        self._limit = limit
         self._bounds = bounds
         self._presence = presence
         self._dirty = dirty
@@ -321,7 +339,10 @@ class LocalView:
             if sign * need[k] > sign * view[k]:
                 limit = sign * self._bounds[k] + self._pad
                 sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + far, limit))
-        return (sides[0], sides[1], sides[2], sides[3])
+        wider = (sides[0], sides[1], sides[2], sides[3])
+        if self._limit is not None and not contains(self._limit, wider):
+            raise TooWide
+        return wider
 
     @staticmethod
     def _touching(value: Collection, box: Box) -> list[tuple[Box, Any]]:
@@ -358,11 +379,7 @@ class LocalView:
             far = node.op == "notch" and not is_local_notch(node)
             open_boxes = [] if far else self._open_pairs(node, entries, q, known)
             if has_rect_filter(node):
-                open_boxes += [
-                    b
-                    for b, o in entries[0].objects()
-                    if touches(b, q) and not contains(known, b) and self._filterable(node, o, entries[1], known)
-                ]
+                open_boxes += [b for b, o in entries[0].cut(q, known) if self._filterable(node, o, entries[1], known)]
             if node.op == "notch" and self._open_notch(node, entries[0], q, known):
                 open_boxes.append(grown(view, 1))
             need = self._widened(view, open_boxes, turn)
@@ -380,9 +397,9 @@ class LocalView:
 
     def _open_pairs(self, node: Node, entries: list[_Entry], q: Box, known: Box) -> list[Box]:
         """Return the boxes of pairs touching `q` that what lies out of view may shield."""
-        if any(not any(touches(b, q) and not contains(known, b) for b, _ in e.objects()) for e in entries):
+        if any(not e.cut(q, known) for e in entries):
             return []
-        found = unshielded(node, *(e.value for e in entries))
+        found = unshielded(node, *(_near_border(e.value, known, node.own) for e in entries))
         cut = [(b, p) for b, p in self._touching(found, q) if not contains(known, b)]
         # A shield runs through the whole pair, so some of it is in view.
         return [b for b, p in cut if _inner_edges(entries, p, kdb.Region(kdb.Box(*known)))]
@@ -390,7 +407,7 @@ class LocalView:
     def _open_notch(self, node: Node, subject: _Entry, q: Box, known: Box) -> bool:
         """Return whether polygons in view could be one polygon out of view, with a notch between them."""
         if not is_local_notch(node):
-            return any(touches(b, q) and not contains(known, b) for b, _ in subject.objects())
+            return bool(subject.cut(q, known))
         region: Any = subject.value
         d, metric = node.params
         notches = region.notch_check(d, False, METRICS[metric], None, None, None)
@@ -408,13 +425,10 @@ class LocalView:
                 return None
             known = grown(view, -1)
             around = [self._entry(a, view) for a in others]
-            near = [(b, o) for b, o in entry.objects() if touches(b, q)]
             cut = [
                 b
-                for b, o in near
-                if not contains(known, b)
-                and not self._settled(node, o, around, known)
-                and not self._unharmed(n, node, o, known)
+                for b, o in entry.cut(q, known)
+                if not self._settled(node, o, around, known) and not self._unharmed(n, node, o, known)
             ]
             need = self._widened(view, cut, turn)
             if need is None:
@@ -571,11 +585,24 @@ class LocalView:
 
 
 _EVERYWHERE = 2**28
+_MANY = 500  # objects, from which on KLayout selects faster than Python
 
 
 def box_of(b: kdb.Box) -> Box:
     """Return a KLayout box as a tuple."""
     return (b.left, b.bottom, b.right, b.top)
+
+
+def _near_border(value: Collection, known: Box, d: int) -> Collection:
+    """Return the shapes that stick out of `known` and those within `d` of them: all that make pairs sticking out."""
+    if value.count() <= _MANY or not isinstance(value, kdb.Region):
+        return value
+    raw = value.dup()
+    raw.merged_semantics = False
+    cut = raw.not_inside(kdb.Region(kdb.Box(*known)))
+    found = raw.interacting(cut.sized(d, d, 2))
+    found.merged_semantics = True
+    return found
 
 
 def _inner_edges(entries: list[_Entry], pair: kdb.EdgePair, view: kdb.Region) -> bool:
