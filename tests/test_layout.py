@@ -114,7 +114,7 @@ def test_an_array_of_cells_that_unfolds_to_millions_is_a_task_error() -> None:
     child.shapes(layout.layer(task.layer("contacts").gds_layer, 0)).insert(kdb.Box(0, 0, 10, 10))
     step_x, step_y = kdb.Vector(20, 0), kdb.Vector(0, 20)
     top.insert(kdb.CellInstArray(child.cell_index(), kdb.Trans(), step_x, step_y, 30_000, 30_000))
-    with pytest.raises(TaskError, match="too many shapes"):
+    with pytest.raises(TaskError, match="too many vertices"):
         FETLayout.from_gds_bytes(_gds(layout), task.layers, "bomb.gds")
 
 

@@ -184,9 +184,9 @@ class _Entry:
             return []
         if self._objects is None and self.value.count() > _MANY:
             outside = self.value.not_inside(kdb.Region(kdb.Box(*known)))
-            found = ((box_of(o.bbox()), o) for o in outside.each())
+            found: Iterable[tuple[Box, Any]] = ((box_of(o.bbox()), o) for o in outside.each())
         else:
-            found = iter(self.objects())
+            found = self.objects()
         return [(b, o) for b, o in found if touches(b, q) and not contains(known, b)]
 
 
@@ -365,8 +365,9 @@ class LocalView:
             cut = [] if slanted.is_empty() else [b for b, _ in self._touching(slanted, q)]
             need = self._widened(view, cut, turn)
             if need is None:
-                return region
+                break
             view = need
+        return region
 
     def _check(self, n: int, node: Node, q: Box) -> Collection | None:
         """A check: pairs that run out of view are right unless something in view may shield them."""
@@ -446,10 +447,10 @@ class LocalView:
             size = {"area": part.area, "height": seen.height, "width": seen.width}[node.op.split("_")[1]]()
             return bool(size > max(limits, default=-1))
         if around and around[0].value is not None:
-            part = (kdb.Edges(o) if isinstance(o, kdb.Edge) else kdb.Region(o)) & view
+            piece = (kdb.Edges(o) if isinstance(o, kdb.Edge) else kdb.Region(o)) & view
             # Leaves are right everywhere: what is there of them is real.
             other = around[0].value if self._graph.nodes[node.args[1]].op == "layer" else around[0].value & view
-            return not part.interacting(other).is_empty()
+            return not piece.interacting(other).is_empty()
         return False
 
     def _unharmed(self, n: int, node: Node, o: kdb.Polygon, known: Box) -> bool:
@@ -486,8 +487,8 @@ class LocalView:
         if node.op == "layer":
             if node.params[0] not in self._dirty.layers:
                 return None
-            box = grown(self._dirty.box, SLACK)
-            return union(box, self._carry_slanted((n,), box))
+            dirty = grown(self._dirty.box, SLACK)
+            return union(dirty, self._carry_slanted((n,), dirty))
         box: Box | None = None
         for a in node.args:
             source = self.spread(a)

@@ -7,7 +7,6 @@ stores them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     import gdstk
 
 _COORD_LIMIT = 2**30
-MAX_FILE_SHAPES = 200_000
-"""Most shapes of one layer that are read from a file, hierarchy flattened: an array of cells is small on disk."""
 # Vertices in a file, hierarchy flattened: a few hundred bytes of nested arrays can stand for 10^12 shapes.
 _MAX_FILE_POINTS = 1_000_000
 
@@ -167,13 +164,7 @@ class FETLayout:
             if index is None:
                 continue
             rings: list[IntRing] = []
-            shapes_rec = tops[0].begin_shapes_rec(index)
-            if sum(1 for _ in itertools.islice(shapes_rec.each(), MAX_FILE_SHAPES + 1)) > MAX_FILE_SHAPES:
-                raise TaskError(
-                    f"{source}: too many shapes", field=spec.name, value=f"> {MAX_FILE_SHAPES}", allowed=MAX_FILE_SHAPES
-                )
-            shapes_rec.reset()
-            for polygon in kdb.Region(shapes_rec).each():
+            for polygon in kdb.Region(tops[0].begin_shapes_rec(index)).each():
                 box = polygon.bbox()
                 if max(abs(box.left), abs(box.right), abs(box.bottom), abs(box.top)) > _COORD_LIMIT:
                     raise TaskError(
