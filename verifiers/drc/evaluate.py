@@ -37,6 +37,7 @@ _RECT = {
 # Polygons longer than this many database units make shielded checks slow.
 _LONG = 4000
 DIFFERENCES = frozenset({"not", "not_interacting"})
+SHORT_CUTS = DIFFERENCES | {"and"}
 
 
 def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int], presence: Presence) -> Iterator[tuple[int, Collection]]:
@@ -66,7 +67,7 @@ def evaluate(graph: Graph, leaf: Leaf, outputs: Iterable[int], presence: Presenc
         if node.op == "layer":
             value = leaf(node.params[0])
         else:
-            value = apply(node, [values[a] for a in node.args], node.op in DIFFERENCES and bool(presence.acts(n)))
+            value = apply(node, [values[a] for a in node.args], node.op in SHORT_CUTS and bool(presence.acts(n)))
         if value is not None and value.is_empty():
             value = None
         values[n] = value
@@ -85,7 +86,7 @@ def apply(node: Node, operands: list[Collection | None], acts: bool = False) -> 
     Args:
         node: The operation.
         operands: Its operands; None stands for an empty collection.
-        acts: For differences: whether the second operand acts on the first somewhere in the layout.
+        acts: For booleans: whether KLayout may take none of its short cuts, see `edagym.verifiers.drc.presence`.
     """
     a = operands[0]
     if node.op == "join":
@@ -106,7 +107,18 @@ def apply(node: Node, operands: list[Collection | None], acts: bool = False) -> 
             return a
     elif b is None:
         return None
+    elif acts and isinstance(a, kdb.Region):
+        a, b = _not_alone(a, b, 10), _not_alone(b, a, 20)
     return _BINARY[node.op](a, b.dup() if b is a else b, node.params)
+
+
+def _not_alone(a: kdb.Region, b: kdb.Region, distance: int) -> kdb.Region:
+    """Return a region that isn't a single rectangle, the same near both regions."""
+    if not a.is_box():
+        return a
+    box = a.bbox() + b.bbox()
+    x, y = box.left - distance, box.bottom - distance
+    return a + kdb.Region(kdb.Box(x - 1, y - 1, x, y))
 
 
 def _acting(a: Collection, b: Collection | None) -> Collection:

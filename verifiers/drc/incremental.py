@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.check import find_markers, raw_shapes
-from edagym.verifiers.drc.evaluate import DIFFERENCES
+from edagym.verifiers.drc.check import find_markers, groups, raw_shapes
+from edagym.verifiers.drc.evaluate import SHORT_CUTS
 from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
-from edagym.verifiers.drc.presence import Presence, is_small, layer_boxes
+from edagym.verifiers.drc.presence import Presence, is_small, layer_extents
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, grown, plan_rules, union
 
@@ -41,10 +41,10 @@ class IncrementalChecker:
         self._graph = compile_table(table, layout.dbu)
         self._plans, self._supersets = _plans(self._graph)
         self._pad = _dbu(_PAD_NM, layout.dbu)
-        self._differences = {
-            p.rule: [n for n in p.nodes if self._graph.nodes[n].op in DIFFERENCES] for p in self._plans.values()
+        self._booleans = {
+            p.rule: [n for n in p.nodes if self._graph.nodes[n].op in SHORT_CUTS] for p in self._plans.values()
         }
-        self._context = self.markers.context = (layer_boxes(layout, self._graph), is_small(layout))
+        self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout))
         self._presence = Presence(self._graph, *self._context)
 
     def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
@@ -68,7 +68,7 @@ class IncrementalChecker:
             everywhere |= {p.rule for p in plans}
         bounds = self._bounds()
         changed: set[str] = set()
-        for group in _groups([p for p in plans if p.rule not in everywhere and p.rule not in self._supersets]):
+        for group in groups([p for p in plans if p.rule not in everywhere and p.rule not in self._supersets]):
             for box in clusters:
                 changed |= self._recheck_box(Dirty(box, names), group, bounds)
         if self._presence.small:
@@ -80,23 +80,21 @@ class IncrementalChecker:
         return frozenset(changed)
 
     def _unknown(self, plan: RulePlan) -> bool:
-        return any(self._presence.acts(n) is None for n in self._differences[plan.rule])
+        return any(self._presence.acts(n) is None for n in self._booleans[plan.rule])
 
     def _update_presence(self, plans: Sequence[RulePlan], layers: frozenset[str]) -> set[str]:
-        """Note what the edit did to the layers' bounding boxes; return the rules that it affects everywhere."""
-        old_boxes, was_small = self.markers.context or self._context
-        boxes, small = old_boxes | layer_boxes(self.layout, self._graph, layers), is_small(self.layout)
-        before = Presence(self._graph, old_boxes, was_small)
-        if boxes == old_boxes and small == was_small:
+        """Note what the edit did to the layers' extents; return the rules that it affects everywhere."""
+        old, was_small = self.markers.context or self._context
+        extents, small = old | layer_extents(self.layout, self._graph, layers), is_small(self.layout)
+        before = Presence(self._graph, old, was_small)
+        if extents == old and small == was_small:
             self._presence = before
             return set()
-        self._context = self.markers.context = (boxes, small)
-        self._presence = Presence(self._graph, boxes, small)
+        self._context = self.markers.context = (extents, small)
+        self._presence = Presence(self._graph, extents, small)
         if small != before.small:
             return {p.rule for p in plans} | self._replace_all(list(self._plans.values()))
-        return {
-            p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in self._differences[p.rule])
-        }
+        return {p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in self._booleans[p.rule])}
 
     def _bounds(self) -> Box:
         b = self.layout.top.bbox()
@@ -192,18 +190,6 @@ def _monotone(e: Expr) -> bool:
     if e.op not in ("with_angle", "edges", "not", "and"):
         return False
     return _monotone(e.args[0]) and not any(_uses(a) for a in e.args[1:])
-
-
-def _groups(plans: Sequence[RulePlan]) -> list[list[RulePlan]]:
-    """Split rules into groups of similar reach, so that a far-reaching rule doesn't widen the view of all others."""
-    ordered = sorted(plans, key=lambda p: p.reach)
-    groups: list[list[RulePlan]] = []
-    for p in ordered:
-        if groups and p.reach <= 3 * groups[-1][0].reach + 400:
-            groups[-1].append(p)
-        else:
-            groups.append([p])
-    return groups
 
 
 def _clusters(boxes: Iterable[Box], near: int) -> list[Box]:

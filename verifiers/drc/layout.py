@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +179,10 @@ def _recursive(layout: kdb.Layout) -> bool:
     return False
 
 
-def flat_shapes(layout: kdb.Layout, top: kdb.Cell) -> int:
-    """Return the number of polygons, boxes and paths below a cell, every instance counted."""
-    layers = list(layout.layer_indexes())
+def flat_shapes(layout: kdb.Layout, top: kdb.Cell, layers: Sequence[int] | None = None) -> int:
+    """Return the number of shapes below a cell, every placement counted, on all layers or on the given ones."""
+    if layers is None:
+        layers = list(layout.layer_indexes())
     totals: dict[int, int] = {}
     for index in layout.each_cell_bottom_up():
         cell = layout.cell(index)

@@ -1,14 +1,19 @@
-"""Whether the second operand of a difference acts on the first: the one question whose answer lies anywhere.
+"""What only the whole layout tells about the operands of booleans.
 
-KLayout returns the first operand of a difference as it is, unmerged, if there is nothing to subtract or, for polygons,
-if the bounding boxes of the operands don't overlap; otherwise it returns it merged, also where nothing is subtracted.
-The sign-off deck counts accordingly: two overlapping shapes are two violations in the first case and one in the second.
-What a window shows must therefore be read in the light of the whole layout.
+KLayout takes short cuts that change the number of polygons. It returns the first operand of a difference as it is,
+unmerged, if there is nothing to subtract or, for polygons, if the bounding boxes of the operands don't overlap;
+otherwise it returns it merged, also where nothing is subtracted. And it clips the shapes of one operand of an
+intersection one by one if the other operand is a single rectangle; otherwise it merges them. The sign-off deck counts
+accordingly: two overlapping shapes are two violations in one case and one in the other. What a window shows must
+therefore be read in the light of the whole layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import klayout.db as kdb
 
 from edagym.verifiers.drc.graph import Graph
 from edagym.verifiers.drc.layout import DRCLayout
@@ -24,15 +29,36 @@ def is_small(layout: DRCLayout) -> bool:
     return sum(layout.top.shapes(i).size() for i in layout.layout.layer_indexes()) <= _SMALL_SHAPES
 
 
-def layer_boxes(layout: DRCLayout, graph: Graph, names: Iterable[str] | None = None) -> dict[str, Box | None]:
-    """Return the bounding boxes of layers (default: all of the table), None for empty ones (database units)."""
-    boxes: dict[str, Box | None] = {}
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A layer's bounding box in database units, and whether the layer is just that rectangle."""
+
+    box: Box
+    alone: bool
+
+
+def layer_extents(layout: DRCLayout, graph: Graph, names: Iterable[str] | None = None) -> dict[str, Extent | None]:
+    """Return the extents of layers (default: all of the table), None for empty ones."""
+    extents: dict[str, Extent | None] = {}
     for name in graph.table.layers if names is None else names:
         entry = graph.table.layers[name]
         index = layout.layer_index(entry.layer, entry.datatype)
         box = None if index is None else layout.top.bbox_per_layer(index)
-        boxes[name] = None if box is None or box.empty() else (box.left, box.bottom, box.right, box.top)
-    return boxes
+        if index is None or box is None or box.empty():
+            extents[name] = None
+        else:
+            extents[name] = Extent((box.left, box.bottom, box.right, box.top), _alone(layout.top, index))
+    return extents
+
+
+def _alone(top: kdb.Cell, layer: int) -> bool:
+    it = top.begin_shapes_rec(layer)
+    it.shape_flags = kdb.Shapes.SRegions
+    first = None if it.at_end() else it.shape().polygon
+    if first is None:
+        return False
+    it.next()
+    return bool(it.at_end() and first.is_box())
 
 
 class Presence:
@@ -40,21 +66,21 @@ class Presence:
 
     Args:
         graph: The compiled rules.
-        boxes: Bounding box per layer, see `layer_boxes`.
+        extents: See `layer_extents`.
         small: Whether the layout is small, see `is_small`.
     """
 
-    def __init__(self, graph: Graph, boxes: Mapping[str, Box | None], small: bool) -> None:
+    def __init__(self, graph: Graph, extents: Mapping[str, Extent | None], small: bool) -> None:
         self._graph = graph
-        self._boxes = boxes
+        self._extents = extents
         self._answers: dict[int, bool | None] = {}
         self.small = small
 
     def acts(self, n: int) -> bool | None:
-        """Return whether difference node `n` acts; None: only an evaluation of the whole layout can tell.
+        """Return whether boolean node `n` takes no short cut; None: only an evaluation of the whole layout can tell.
 
         Layers, and layers joined or grown, are known from their bounding boxes. For other operands a small layout is
-        evaluated; in a large one they are taken to act.
+        evaluated; in a large one no short cuts are taken.
         """
         if n not in self._answers:
             self._answers[n] = self._answer(n)
@@ -64,6 +90,12 @@ class Presence:
         node = self._graph.nodes[n]
         a, b = node.args
         unknown = None if self.small else True
+        if node.op == "and":
+            if node.kind == "edges":
+                return True
+            if any(self._graph.nodes[k].op == "layer" and self._alone(k) for k in (a, b)):
+                return False
+            return True if all(self._graph.nodes[k].op == "layer" for k in (a, b)) else unknown
         if not self._plain(b):
             return unknown
         other = self._hull(b)
@@ -78,6 +110,10 @@ class Presence:
             return False
         return own[0] < other[2] and other[0] < own[2] and own[1] < other[3] and other[1] < own[3]
 
+    def _alone(self, n: int) -> bool:
+        extent = self._extents[self._graph.nodes[n].params[0]]
+        return extent is not None and extent.alone
+
     def _plain(self, n: int) -> bool:
         node = self._graph.nodes[n]
         if node.op == "sized" and min(node.params) < 0:
@@ -87,7 +123,8 @@ class Presence:
     def _hull(self, n: int) -> Box | None:
         node = self._graph.nodes[n]
         if node.op == "layer":
-            return self._boxes[node.params[0]]
+            extent = self._extents[node.params[0]]
+            return None if extent is None else extent.box
         hulls = [h for h in (self._hull(a) for a in node.args) if h is not None]
         if not hulls:
             return None

@@ -19,7 +19,7 @@ from typing import Any
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.evaluate import DIFFERENCES, METRICS, Collection, apply, unshielded
+from edagym.verifiers.drc.evaluate import METRICS, SHORT_CUTS, Collection, apply, unshielded
 from edagym.verifiers.drc.graph import NOTCH_LOCAL, SLACK, Graph, Node
 from edagym.verifiers.drc.markers import Box, Marker, from_klayout, geometry_touches, touches
 from edagym.verifiers.drc.presence import Presence
@@ -156,13 +156,25 @@ class Dirty:
 class _Entry:
     """A node's value, right inside `valid`, and its merged objects."""
 
-    __slots__ = ("_edges", "_objects", "valid", "value")
+    __slots__ = ("_edges", "_index", "_objects", "valid", "value")
 
     def __init__(self, value: Collection | None, valid: Box) -> None:
         self.value = value
         self.valid = valid
         self._objects: list[tuple[Box, Any]] | None = None
         self._edges: kdb.Edges | None = None
+        self._index: kdb.Shapes | None = None
+
+    def near(self, box: Box) -> list[Box]:
+        """Return the bounding boxes of the merged objects that touch a box."""
+        if self.value is None:
+            return []
+        if self._index is None and self.value.count() <= _MANY:
+            return [b for b, _ in self.objects() if touches(b, box)]
+        if self._index is None:
+            self._index = kdb.Shapes()
+            self._index.insert(self.value.merged())
+        return [box_of(s.bbox()) for s in self._index.each_touching(kdb.Box(*box))]
 
     def edges(self) -> kdb.Edges:
         """Return the edges."""
@@ -319,7 +331,7 @@ class LocalView:
         return entry
 
     def _apply(self, n: int, node: Node, operands: list[Collection | None]) -> Collection | None:
-        return apply(node, operands, node.op in DIFFERENCES and self._presence.acts(n) is not False)
+        return apply(node, operands, node.op in SHORT_CUTS and self._presence.acts(n) is not False)
 
     def _widened(self, view: Box, boxes: Iterable[Box], turn: int) -> Box | None:
         """Return a view that covers `boxes`, or None if `view` does.
@@ -653,21 +665,22 @@ def _coverable(box: Box, other: _Entry, d: int, known: Box, hidden: Box | None) 
         known: Where the view is right.
         hidden: If given, objects may have changed in this box, and sides inside it don't count.
     """
-    found = [b for b, _ in other.objects()]
+    changed = hidden
     if hidden is not None:
-        changed = hidden
-        for b in found:
-            if touches(b, hidden):
-                changed = union(b, changed)
-        found.append(changed)
+        for b in other.near(hidden):
+            changed = union(b, changed)
     for side, axis in _sides(box):
         if hidden is not None and contains(hidden, side):
             continue
         strip = grown(side, d)
         low, high = side[axis], side[axis + 2]
+        # What covers the side is near its low end, or where that runs out of view.
+        start = list(strip)
+        start[axis], start[axis + 2] = (known[axis], known[axis]) if low <= known[axis] else (low - d, low + d)
+        found = other.near((start[0], start[1], start[2], start[3]))
+        if changed is not None and touches(changed, strip):
+            found.append(changed)
         for b in found:
-            if not touches(b, strip):
-                continue
             from_low = b[axis] <= low + d or (low <= known[axis] and b[axis] <= known[axis])
             to_high = b[axis + 2] >= high - d or (high >= known[axis + 2] and b[axis + 2] >= known[axis + 2])
             if from_low and to_high:
