@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from queue import Queue
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, IO
 
 from edagym.errors import ToolError
 
@@ -78,12 +78,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _send(pipe: BinaryIO, data: bytes) -> None:
+def _send(pipe: IO[bytes], data: bytes) -> None:
     pipe.write(len(data).to_bytes(8, "little") + data)
     pipe.flush()
 
 
-def _receive(pipe: BinaryIO) -> bytes:
+def _receive(pipe: IO[bytes]) -> bytes:
     size = pipe.read(8)
     if len(size) < 8:
         raise EOFError("no answer")
