@@ -133,7 +133,7 @@ class _Finder:
             return None
         for layer in self._layers[m.rule]:
             seeds = self._shapes(layer, kdb.Box(*m.bbox))
-            touching = [s for s in seeds if _meet(_region(m), s[1])]
+            touching = [s for s in seeds if _meet(_region(m, self._unordered[m.rule]), s[1])]
             if touching:
                 return self._common(layer, touching)
         return None
@@ -209,13 +209,16 @@ class _Finder:
         return layout.cell(cell).name, self._layout.top.name, text
 
 
-def _region(m: Marker) -> kdb.Region:
+def _region(m: Marker, unordered: bool) -> kdb.Region:
+    """Return a marker's outline on the primary layer, a little thickened: of an ordered pair the first edge is there."""
     value = m.to_klayout()
     if isinstance(value, kdb.Polygon):
         return kdb.Region(value)
-    if isinstance(value, kdb.Edge):
-        return kdb.Edges([value]).extended(1, 1, 1, 1, False)
-    return kdb.Region(value.polygon(1))
+    if isinstance(value, kdb.EdgePair):
+        edges = [value.first, value.second] if unordered else [value.first]
+    else:
+        edges = [value]
+    return kdb.Edges(edges).extended(1, 1, 1, 1, False)
 
 
 def _meet(region: kdb.Region, polygon: kdb.Polygon) -> bool:
