@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import klayout.db as kdb
 
+from edagym.verifiers.drc.graph import compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Marker
 from edagym.verifiers.drc.rules import RuleTable, primary_layer
@@ -113,13 +114,13 @@ class _Finder:
         self._layout = layout
         self._flat = layout.top.child_cells() == 0
         self._layers: dict[str, list[int]] = {}
-        self._unordered: dict[str, bool] = {}
+        outputs = compile_table(table, layout.dbu).outputs
+        self._unordered = {o.rule: o.unordered for o in outputs}
         for rule in table.rules.values():
             names = dict.fromkeys(primary_layer(e) for e in rule.measures)
             entries = [table.layers[n] for n in names]
             found = (layout.layer_index(e.layer, e.datatype) for e in entries)
             self._layers[rule.id] = [i for i in found if i is not None]
-            self._unordered[rule.id] = all(e.op != "enclosing" and e.op != "separation" for e in rule.measures)
         self._placements: dict[int, dict[str, int]] = {}
         self._all: dict[int, list[kdb.ICplxTrans]] = {}
 
@@ -210,7 +211,7 @@ class _Finder:
 
 
 def _region(m: Marker, unordered: bool) -> kdb.Region:
-    """Return a marker's outline on the primary layer, a little thickened: of an ordered pair the first edge is there."""
+    """Return a marker's outline on the primary layer, a little thickened; of ordered pairs that is the first edge."""
     value = m.to_klayout()
     if isinstance(value, kdb.Polygon):
         return kdb.Region(value)
