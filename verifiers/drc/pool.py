@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from queue import Queue
-from typing import TYPE_CHECKING, IO
+from typing import IO, TYPE_CHECKING
 
 from edagym.errors import ToolError
 
