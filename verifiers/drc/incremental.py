@@ -56,7 +56,7 @@ class IncrementalChecker:
             layers: Names of the layers that those shapes are on.
 
         Returns:
-            The ids of the rules whose markers changed.
+            The ids of the rules whose markers may have changed; those of all others have not.
         """
         names = frozenset(layers)
         plans = [p for p in self._plans.values() if p.layers & names]
