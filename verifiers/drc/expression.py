@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edagym.errors import TaskError
@@ -24,6 +24,7 @@ from edagym.errors import TaskError
 Kind = Literal["region", "edges", "edge_pairs"]
 
 MAX_TEXT = 20_000
+MAX_DEPTH = 100
 _BOOLEANS = {ast.BitAnd: "and", ast.Sub: "not", ast.BitOr: "or", ast.Add: "join"}
 _UNITS = {"nm": ("length", "nm"), "dbu": ("length", "dbu"), "nm2": ("area", "nm"), "dbu2": ("area", "dbu")}
 METRICS = ("euclidian", "projection")
@@ -64,12 +65,17 @@ class Expr:
         args: Operand trees.
         params: Parameters in a fixed order per operation (see `_OPS`).
         kind: What the operation yields.
+        depth: Number of operations on the longest way to a layer, both counted.
     """
 
     op: str
     args: tuple[Expr, ...] = ()
     params: tuple[Any, ...] = ()
     kind: Kind = "region"
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 1 + max((a.depth for a in self.args), default=0))
 
     def layers(self) -> frozenset[str]:
         """Return the names of all layers in the tree."""
@@ -98,7 +104,10 @@ def parse(text: str, names: Mapping[str, Expr], *, field: str = "measure") -> Ex
             "a measurement is a non-empty text", field=field, value=text, allowed=f"1..{MAX_TEXT} characters"
         )
     try:
-        return _expr(ast.parse(text.strip(), mode="eval").body, names)
+        expr = _expr(ast.parse(text.strip(), mode="eval").body, names)
+        if expr.depth > MAX_DEPTH:
+            raise _Fault(f"nested deeper than {MAX_DEPTH} operations")
+        return expr
     except _Fault as e:
         raise TaskError(f"bad measurement: {e}", field=field, value=text) from None
     except (SyntaxError, ValueError, MemoryError, RecursionError) as e:

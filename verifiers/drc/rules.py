@@ -194,16 +194,20 @@ def _rules(value: Any, names: Mapping[str, Expr], source: str) -> dict[str, Rule
     return rules
 
 
-@cache
 def load_table(name: str = "asap7") -> RuleTable:
-    """Return a table by name (`TABLES`), or read one from a JSON file's path.
+    """Return a table by name (`TABLES`, read once), or read one from a JSON file's path.
 
     Raises:
         TaskError: If there is no such table or file, or it is malformed.
     """
     if name in TABLES:
-        text = files("edagym.verifiers.drc").joinpath("tables", f"{name}.json").read_text(encoding="utf-8")
-        return RuleTable.from_dict(json.loads(text), source=f"table {name}")
+        return _own_table(name)
     if not name.endswith(".json"):
         raise TaskError("unknown rule table", field="rules", value=name, allowed=", ".join((*TABLES, "a .json file")))
     return RuleTable.load(name)
+
+
+@cache
+def _own_table(name: str) -> RuleTable:
+    text = files("edagym.verifiers.drc").joinpath("tables", f"{name}.json").read_text(encoding="utf-8")
+    return RuleTable.from_dict(json.loads(text), source=f"table {name}")
