@@ -61,7 +61,7 @@ class ImportedItem:
         if parser is None:
             raise TaskError("item without geometry", field=self.rule, value=self.value)
         try:
-            return from_klayout(self.rule, parser.from_s(text).to_itype(dbu), unordered)
+            return from_klayout(self.rule, parser.from_s(text).to_itype(dbu), unordered)  # type: ignore[attr-defined]
         except RuntimeError as e:
             raise TaskError(f"item with unreadable geometry ({e})", field=self.rule, value=self.value) from None
 
