@@ -22,11 +22,6 @@ from edagym.verifiers.drc.presence import Presence
 Leaf = Callable[[str], "kdb.Region | None"]
 Collection = Any  # kdb.Region | kdb.Edges | kdb.EdgePairs
 
-_EMPTY: dict[str, Callable[[], Collection]] = {
-    "region": kdb.Region,
-    "edges": kdb.Edges,
-    "edge_pairs": kdb.EdgePairs,
-}
 METRICS = {"euclidian": kdb.Metrics.Euclidian, "projection": kdb.Metrics.Projection}
 _RECT = {
     None: kdb.Region.NoRectFilter,
@@ -228,11 +223,9 @@ def unshielded(node: Node, a: Collection, b: Collection | None = None) -> kdb.Ed
 
 def _width_not(a: kdb.Region, p: tuple[Any, ...]) -> kdb.Edges:
     """Edges whose width differs from the value: the narrower ones and, as KLayout's negative output, the wider ones."""
-    node = kdb.CompoundRegionOperationNode
     metric = METRICS[p[1]]
     narrow = a.width_check(p[0], False, metric, None, None, None)
     wide = a.width_check(p[0] + 1, False, metric, None, None, None, True, True)
-    del node
     return narrow.first_edges() + wide.first_edges()
 
 

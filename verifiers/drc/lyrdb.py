@@ -57,7 +57,7 @@ class ImportedItem:
             TaskError: If the value is no polygon, edge or edge pair.
         """
         kind, _, text = self.value.partition(": ")
-        parser = {"polygon": kdb.DPolygon, "edge": kdb.DEdge, "edge-pair": kdb.DEdgePair}.get(kind)
+        parser: Any = {"polygon": kdb.DPolygon, "edge": kdb.DEdge, "edge-pair": kdb.DEdgePair}.get(kind)
         if parser is None:
             raise TaskError("item without geometry", field=self.rule, value=self.value)
         try:
