@@ -126,7 +126,7 @@ class Checker:
         self.layout = layout
         self.table = table
         self.graph: Graph = compile_table(table, layout.dbu)
-        self._plans: dict[str, RulePlan] = plan_rules(self.graph)
+        self._plans = plan_rules(self.graph)
         self._presence = Presence(self.graph, layer_extents(layout, self.graph), is_small(layout))
         self._wide: set[str] = set()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import klayout.db as kdb
 
 from edagym.verifiers.drc.check import find_markers, groups, raw_shapes
-from edagym.verifiers.drc.evaluate import SHORT_CUTS
 from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
@@ -39,11 +39,9 @@ class IncrementalChecker:
         self.table = table
         self.markers = markers.copy() if markers is not None else find_markers(layout, table)
         self._graph = compile_table(table, layout.dbu)
-        self._plans, self._supersets = _plans(self._graph)
+        self._plans = plan_rules(self._graph)
+        self._supersets = _supersets(self._graph)
         self._pad = _dbu(_PAD_NM, layout.dbu)
-        self._booleans = {
-            p.rule: [n for n in p.nodes if self._graph.nodes[n].op in SHORT_CUTS] for p in self._plans.values()
-        }
         self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout))
         self._presence = Presence(self._graph, *self._context)
 
@@ -80,7 +78,7 @@ class IncrementalChecker:
         return frozenset(changed)
 
     def _unknown(self, plan: RulePlan) -> bool:
-        return any(self._presence.acts(n) is None for n in self._booleans[plan.rule])
+        return any(self._presence.acts(n) is None for n in plan.booleans)
 
     def _update_presence(self, plans: Sequence[RulePlan], layers: frozenset[str]) -> set[str]:
         """Note what the edit did to the layers' extents; return the rules that it affects everywhere."""
@@ -94,7 +92,7 @@ class IncrementalChecker:
         self._presence = Presence(self._graph, extents, small)
         if small != before.small:
             return {p.rule for p in plans} | self._replace_all(list(self._plans.values()))
-        return {p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in self._booleans[p.rule])}
+        return {p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in p.booleans)}
 
     def _bounds(self) -> Box:
         b = self.layout.top.bbox()
@@ -155,13 +153,13 @@ def _dbu(nm: float, dbu: float) -> int:
     return max(1, round(nm * 0.001 / dbu))
 
 
-def _plans(graph: Graph) -> tuple[dict[str, RulePlan], dict[str, str]]:
-    """Return the plans of all rules, and for rules that look for narrow notches a rule that finds at least as much.
+@lru_cache(maxsize=16)
+def _supersets(graph: Graph) -> Mapping[str, str]:
+    """Return, for rules that look for narrow notches, a rule that finds at least as much.
 
     Whether two edges form a notch depends on a connection that may run far away. But notches are spaces: where the same
     measurement with `space` is another rule that finds nothing, there are no notches either.
     """
-    plans = plan_rules(graph)
     single = {
         r.measures[0]: r.id for r in graph.table.rules.values() if len(r.measures) == 1 and not _uses(r.measures[0])
     }
@@ -171,7 +169,7 @@ def _plans(graph: Graph) -> tuple[dict[str, RulePlan], dict[str, str]]:
             twin = single.get(_with_space(rule.measures[0]))
             if twin is not None and _monotone(rule.measures[0]):
                 supersets[rule.id] = twin
-    return plans, supersets
+    return supersets
 
 
 def _uses(e: Expr) -> bool:

@@ -12,8 +12,9 @@ measured at its far end. `LocalView.spread` follows that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -69,6 +70,7 @@ class RulePlan:
         checks: Nodes that decide about pairs of edges.
         carried: Those of `whole` and `checks` whose decisions are measured further, so that edits act beyond their
             reach.
+        booleans: Nodes whose outcome depends on the whole layout, see `edagym.verifiers.drc.presence`.
         judge: The node that finds objects of another height (or width) than the one right one, if the rule's markers
             are those objects, perhaps sized.
     """
@@ -81,6 +83,7 @@ class RulePlan:
     whole: frozenset[int]
     checks: frozenset[int]
     carried: frozenset[int]
+    booleans: tuple[int, ...]
     judge: int | None
 
 
@@ -99,8 +102,9 @@ def has_rect_filter(node: Node) -> bool:
     return node.op in _RECT and node.params[2] is not None
 
 
-def plan_rules(graph: Graph) -> dict[str, RulePlan]:
-    """Return the plans of all rules, in reporting order."""
+@lru_cache(maxsize=16)
+def plan_rules(graph: Graph) -> Mapping[str, RulePlan]:
+    """Return the plans of all rules, in reporting order. Read only: they are made once per graph."""
     outputs: dict[str, list[int]] = {}
     for i, o in enumerate(graph.outputs):
         outputs.setdefault(o.rule, []).append(i)
@@ -129,6 +133,7 @@ def plan_rules(graph: Graph) -> dict[str, RulePlan]:
             whole,
             checks,
             carried,
+            tuple(n for n in nodes if graph.nodes[n].op in SHORT_CUTS),
             _judge(graph, indices),
         )
     return plans
