@@ -14,7 +14,7 @@ from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout, flat_shapes
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, collection_markers
 from edagym.verifiers.drc.pool import run_tasks
-from edagym.verifiers.drc.presence import Presence, is_small, layer_extents
+from edagym.verifiers.drc.presence import Presence, Slants, is_small, layer_extents
 from edagym.verifiers.drc.report import CheckReport, RoiUm
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.zone import LocalView, RulePlan, TooWide, box_of, grown, plan_rules
@@ -92,7 +92,7 @@ def find_markers(
         for result in run_tasks(checker, rest, workers if len(rest) > 1 else 1):
             _collect(markers, result.found)
             bar.update()
-    markers.context = (layer_extents(layout, checker.graph), is_small(layout))
+    markers.context = (layer_extents(layout, checker.graph), is_small(layout), checker.slants)
     return markers
 
 
@@ -128,6 +128,7 @@ class Checker:
         self.graph: Graph = compile_table(table, layout.dbu)
         self._plans = plan_rules(self.graph)
         self._presence = Presence(self.graph, layer_extents(layout, self.graph), is_small(layout))
+        self.slants = Slants()
         self._wide: set[str] = set()
 
     def __reduce__(self) -> tuple[Callable[..., Checker], tuple[DRCLayout, RuleTable]]:
@@ -190,6 +191,7 @@ class Checker:
                 self._dbu(_PAD_NM),
                 bounds,
                 self._presence,
+                lambda name: self.slants.has(self.layout, self.graph, name),
                 limit=limit,
             )
             for plan in group:

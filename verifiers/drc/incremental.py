@@ -12,7 +12,7 @@ from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
-from edagym.verifiers.drc.presence import Presence, is_small, layer_extents
+from edagym.verifiers.drc.presence import Presence, Slants, is_small, layer_extents
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, grown, plan_rules, union
 
@@ -42,8 +42,9 @@ class IncrementalChecker:
         self._plans = plan_rules(self._graph)
         self._supersets = _supersets(self._graph)
         self._pad = _dbu(_PAD_NM, layout.dbu)
-        self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout))
-        self._presence = Presence(self._graph, *self._context)
+        slants = self.markers.context[2] if self.markers.context else Slants()
+        self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout), slants)
+        self._presence = Presence(self._graph, *self._context[:2])
 
     def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
         """Bring the markers up to date after an edit.
@@ -61,7 +62,7 @@ class IncrementalChecker:
         clusters = _clusters(dirty, _dbu(_NEAR_NM, self.layout.dbu))
         if not plans or not clusters:
             return frozenset()
-        everywhere = self._update_presence(plans, names)
+        everywhere = self._look(plans, names, clusters)
         if len(clusters) > _MAX_CLUSTERS:
             everywhere |= {p.rule for p in plans}
         bounds = self._bounds()
@@ -74,24 +75,28 @@ class IncrementalChecker:
             everywhere |= {
                 p.rule for p in plans if self._unknown(p) and (p.rule in changed or self.markers.has(p.rule))
             }
-        changed |= self._replace_all([p for p in plans if p.rule in everywhere or p.rule in self._supersets])
+        affected = everywhere | {p.rule for p in plans if p.rule in self._supersets}
+        changed |= self._replace_all([p for p in self._plans.values() if p.rule in affected])
         return frozenset(changed)
 
     def _unknown(self, plan: RulePlan) -> bool:
         return any(self._presence.acts(n) is None for n in plan.booleans)
 
-    def _update_presence(self, plans: Sequence[RulePlan], layers: frozenset[str]) -> set[str]:
-        """Note what the edit did to the layers' extents; return the rules that it affects everywhere."""
-        old, was_small = self.markers.context or self._context
+    def _look(self, plans: Sequence[RulePlan], layers: frozenset[str], dirty: Sequence[Box]) -> set[str]:
+        """Note what the edit did to the layers as a whole; return the rules that it affects everywhere."""
+        old, was_small, slants = self._context = self.markers.context or self._context
+        for name in layers:
+            for box in dirty:
+                slants.note(name, self._shapes(name, box))
         extents, small = old | layer_extents(self.layout, self._graph, layers), is_small(self.layout)
         before = Presence(self._graph, old, was_small)
         if extents == old and small == was_small:
             self._presence = before
             return set()
-        self._context = self.markers.context = (extents, small)
+        self._context = self.markers.context = (extents, small, slants)
         self._presence = Presence(self._graph, extents, small)
-        if small != before.small:
-            return {p.rule for p in plans} | self._replace_all(list(self._plans.values()))
+        if small != was_small:
+            return set(self._plans)
         return {p.rule for p in plans if any(self._presence.acts(n) != before.acts(n) for n in p.booleans)}
 
     def _bounds(self) -> Box:
@@ -101,12 +106,24 @@ class IncrementalChecker:
     def _shapes(self, name: str, box: Box | None) -> kdb.Region | None:
         return raw_shapes(self.layout, self.table, name, box)
 
+    def _slanted(self, name: str) -> bool:
+        return bool(self._context[2].has(self.layout, self._graph, name))
+
     def _recorded(self, rule: str, box: Box) -> bool:
         return bool(self.markers.touching(rule, box))
 
     def _recheck_box(self, dirty: Dirty, group: Sequence[RulePlan], bounds: Box) -> set[str]:
         view = LocalView(
-            self._graph, group, self._shapes, dirty.box, self._pad, bounds, self._presence, dirty, self._recorded
+            self._graph,
+            group,
+            self._shapes,
+            dirty.box,
+            self._pad,
+            bounds,
+            self._presence,
+            self._slanted,
+            dirty,
+            self._recorded,
         )
         changed = set()
         for plan in group:

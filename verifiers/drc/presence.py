@@ -61,6 +61,47 @@ def _alone(top: kdb.Cell, layer: int) -> bool:
     return bool(it.at_end() and first.is_box())
 
 
+class Slants:
+    """Which layers may have slanted edges. Layers are looked at when first asked for; an answer of yes stays.
+
+    All states of one edited layout share one object, so that a layer that was slanted in any of them counts as slanted.
+    """
+
+    def __init__(self) -> None:
+        self._layers: dict[str, bool] = {}
+
+    def has(self, layout: DRCLayout, graph: Graph, name: str) -> bool:
+        """Return whether a layer may have slanted edges."""
+        if name not in self._layers:
+            entry = graph.table.layers[name]
+            index = layout.layer_index(entry.layer, entry.datatype)
+            self._layers[name] = index is not None and (_turned(layout) or _slanted(layout, index))
+        return self._layers[name]
+
+    def note(self, name: str, shapes: kdb.Region | None) -> None:
+        """Note what an edit may have added to a layer."""
+        if shapes is not None and not shapes.non_rectilinear().is_empty():
+            self._layers[name] = True
+
+
+def _slanted(layout: DRCLayout, layer: int) -> bool:
+    for cell in layout.layout.each_cell():
+        if not cell.shapes(layer).is_empty():
+            region = kdb.Region(cell.shapes(layer))
+            region.merged_semantics = False
+            if not region.non_rectilinear().is_empty():
+                return True
+    return False
+
+
+def _turned(layout: DRCLayout) -> bool:
+    """Return whether any cell is placed at an odd angle."""
+    for cell in layout.layout.each_cell():
+        if any(i.is_complex() and i.cplx_trans.angle % 90.0 for i in cell.each_inst()):
+            return True
+    return False
+
+
 class Presence:
     """Answers for one state of a layout.
 

@@ -28,7 +28,6 @@ from edagym.verifiers.drc.presence import Presence
 _FILTERS = frozenset(f"{w}_{m}" for w in ("with", "without") for m in ("area", "height", "width"))
 _WHOLE = _FILTERS | {"interacting", "not_interacting", "with_holes", "holes", "notch"}
 _RECT = frozenset({"enclosing", "separation", "enclosing_filtered"})
-_MERGES = frozenset({"and", "not", "or", "join"})
 _CHECKS = _RECT | {"width", "space", "notch", "width_not"}
 # Operations that pass objects on unchanged: a decision below them is about the markers themselves.
 _SELECTS = _FILTERS | {"interacting", "not_interacting", "with_holes", "with_angle", "with_length", "without_length"}
@@ -226,6 +225,7 @@ class LocalView:
         pad: How much more than strictly needed to compute at once, in database units.
         bounds: Bounding box of the layout.
         presence: What acts on what in the whole layout; what it doesn't know is taken to act.
+        slanted: Tells whether a layer may have slanted edges anywhere.
         dirty: The edit, if there is one.
         recorded: Tells whether a rule had markers that touch a box before the edit.
         limit: Views may not grow beyond this box; `TooWide` is raised instead.
@@ -240,6 +240,7 @@ class LocalView:
         pad: int,
         bounds: Box,
         presence: Presence,
+        slanted: Callable[[str], bool],
         dirty: Dirty | None = None,
         recorded: Recorded | None = None,
         limit: Box | None = None,
@@ -257,7 +258,7 @@ class LocalView:
         self._carried = frozenset().union(*(p.carried for p in plans))
         self._margin = self._margins(plans)
         self._recorded = recorded
-        self._slants: dict[str, bool] = {}
+        self._slanted = slanted
         self._judges: dict[int, str] = {}
         if recorded is not None:
             for p in plans:
@@ -378,8 +379,9 @@ class LocalView:
             region = self._shapes(node.params[0], grown(view, SLACK))
             if region is None:
                 return None
-            slanted = region.non_rectilinear()
-            cut = [] if slanted.is_empty() else [b for b, _ in self._touching(slanted, q)]
+            if not self._slanted(node.params[0]):
+                return region
+            cut = [b for b, _ in self._touching(region.non_rectilinear(), q)]
             need = self._widened(view, cut, turn)
             if need is None:
                 break
@@ -396,6 +398,9 @@ class LocalView:
             known = grown(view, -1)
             far = node.op == "notch" and not is_local_notch(node)
             open_boxes = [] if far else self._open_pairs(node, entries, q, known)
+            if any(map(self._slanted, node.layers)):
+                # How a slanted edge pairs with another depends on both from end to end.
+                open_boxes += [b for e in entries for b, _ in e.cut(q, known)]
             if has_rect_filter(node):
                 open_boxes += [b for b, o in entries[0].cut(q, known) if self._filterable(node, o, entries[1], known)]
             if node.op == "notch" and self._open_notch(node, entries[0], q, known):
@@ -505,7 +510,7 @@ class LocalView:
             if node.params[0] not in self._dirty.layers:
                 return None
             dirty = grown(self._dirty.box, SLACK)
-            return union(dirty, self._carry_slanted((n,), dirty))
+            return union(dirty, self._carry_slanted((n,), dirty)) if self._slanted(node.params[0]) else dirty
         box: Box | None = None
         for a in node.args:
             source = self.spread(a)
@@ -515,8 +520,8 @@ class LocalView:
             return None
         changed = box
         box = grown(box, node.own)
-        if node.op in _MERGES:
-            box = union(box, self._carry_slanted(node.args, box))
+        if any(map(self._slanted, node.layers)):
+            box = union(box, self._carry_slanted(node.args, box, all_shapes=node.op in _CHECKS))
         if n in self._carried:
             if is_whole(node):
                 box = union(box, self._carry_objects(node, box))
@@ -524,32 +529,33 @@ class LocalView:
                 box = union(box, self._carry_pairs(node, grown(changed, -SLACK), box))
         return box
 
-    def _carry_slanted(self, operands: tuple[int, ...], spread: Box) -> Box | None:
-        """Return the extent of slanted polygons in `spread`: what crosses their edges there moves them all along."""
+    def _carry_slanted(self, operands: tuple[int, ...], spread: Box, all_shapes: bool = False) -> Box | None:
+        """Return the extent of slanted polygons in `spread`: what crosses their edges there moves them all along.
+
+        Args:
+            operands: Nodes whose polygons to look at.
+            spread: Where something changed.
+            all_shapes: Whether to take upright polygons too, whose long edges pair with slanted ones elsewhere.
+        """
         result: Box | None = None
         for n in operands:
-            node = self._graph.nodes[n]
-            if node.kind != "region" or not any(self._slanted(name) for name in node.layers):
+            if self._graph.nodes[n].kind == "edge_pairs":
                 continue
             view = spread
             for turn in count():
-                value = self._entry(n, view).value
-                slanted = () if value is None else value.non_rectilinear().each()
-                boxes = [b for o in slanted if touches(b := box_of(o.bbox()), spread)]
-                need = self._widened(view, boxes, turn)
+                entry = self._entry(n, view)
+                boxes = [
+                    b
+                    for b, o in entry.objects()
+                    if touches(b, spread) and (all_shapes or isinstance(o, kdb.Edge) or not o.is_rectilinear())
+                ]
+                need = self._widened(view, (grown(b, 1) for b in boxes), turn)
                 if need is None:
                     break
                 view = need
             for b in boxes:
                 result = union(b, result)
         return result
-
-    def _slanted(self, layer: str) -> bool:
-        """Return whether a layer has slanted polygons near the base."""
-        if layer not in self._slants:
-            region = self._shapes(layer, grown(self._base, max(self._margin.values())))
-            self._slants[layer] = region is not None and not region.non_rectilinear().is_empty()
-        return self._slants[layer]
 
     def _carry_objects(self, node: Node, spread: Box) -> Box | None:
         """Return the extent of the objects that an edit in `spread` can give or take a property."""
