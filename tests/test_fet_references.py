@@ -174,32 +174,46 @@ def test_random_rotations_keep_counts_and_rules_everywhere(task_id: str) -> None
     _check_rotations(task_id, 24)
 
 
-@pytest.mark.parametrize("task_id", SPREAD)
-def test_splitting_and_repeating_shapes_changes_no_verdict(task_id: str) -> None:
+Ring = tuple[tuple[int, int], ...]
+
+
+def _cut_across(ring: Ring, share: float) -> list[Ring]:
+    """Halves of a quadrangle cut between its long sides; both use the same grid points, so that they abut exactly."""
+    if len(ring) != 4:
+        return [ring]
+    a, b, c, d = ring if math.dist(*ring[:2]) >= math.dist(*ring[1:3]) else (*ring[1:], ring[0])
+    p, q = (tuple(round(u + (v - u) * share) for u, v in zip(s, e)) for s, e in ((a, b), (d, c)))
+    return [(a, p, q, d), (p, b, c, q)]
+
+
+def _cut_diagonally(ring: Ring, share: float) -> list[Ring]:
+    return [ring[:3], (ring[0], *ring[2:])] if len(ring) == 4 else [ring]
+
+
+@pytest.mark.parametrize(("cut", "share"), [(_cut_across, 0.5), (_cut_across, 0.37), (_cut_diagonally, 0.0)])
+@pytest.mark.parametrize("task_id", IDS)
+def test_splitting_shapes_changes_no_verdict(task_id: str, cut: Callable[..., list[Ring]], share: float) -> None:
     task, layout = load_task(task_id), reference(task_id)
-    before = _summary(verify(layout, task))
-    split, repeated = layout.copy(), layout.copy()
+    split = layout.copy()
+    before = after = 0
     for spec in task.editable_layers:
-        halves, extra = [], []
-        for ring in layout.shapes(spec.name):
-            region = kdb.Region(kdb.Polygon([kdb.Point(x, y) for x, y in ring]))
-            box = region.bbox()
-            # An axis-parallel seam on grid points of the outline only, so that both halves abut exactly.
-            xs = sorted({x for x, _ in ring})
-            seam = xs[len(xs) // 2]
-            left = kdb.Region(kdb.Box(box.left, box.bottom, seam, box.top))
-            parts = [*(region & left).each_merged(), *(region - left).each_merged()]
-            exact = (kdb.Region(parts).merged() ^ region).is_empty()
-            halves += [tuple((p.x, p.y) for p in q.each_point_hull()) for q in parts] if exact else [ring]
-            extra += [ring, ring[:3]] if _inside(ring[:3], region) else [ring, ring]
-        split.replace(spec.name, halves)
-        repeated.replace(spec.name, extra)
-    assert _summary(verify(split, task)) == before
-    assert _summary(verify(repeated, task)) == before
+        rings = layout.shapes(spec.name)
+        parts = [part for ring in rings for part in cut(ring, share)]
+        before, after = before + len(rings), after + len(parts)
+        split.replace(spec.name, parts)
+    # Only wires have more than four corners, so most shapes of every reference come apart.
+    assert after > 1.5 * before
+    assert _summary(verify(split, task)) == _summary(verify(layout, task))
 
 
-def _inside(ring, region: kdb.Region) -> bool:
-    return (kdb.Region(kdb.Polygon([kdb.Point(x, y) for x, y in ring])) - region).is_empty()
+@pytest.mark.parametrize("task_id", SPREAD)
+def test_redundant_overlapping_shapes_change_no_verdict(task_id: str) -> None:
+    task, layout = load_task(task_id), reference(task_id)
+    repeated = layout.copy()
+    for spec in task.editable_layers:
+        extra = [r for ring in layout.shapes(spec.name) for r in (ring, ring[:3] if len(ring) == 4 else ring)]
+        repeated.replace(spec.name, [*layout.shapes(spec.name), *extra])
+    assert _summary(verify(repeated, task)) == _summary(verify(layout, task))
 
 
 # -- an independent reader ---------------------------------------------------------------------------------------------
