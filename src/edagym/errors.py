@@ -4,6 +4,7 @@ The hierarchy tells a caller who is at fault, because only one of the three may 
 
 * `TaskError`: the task's own data is wrong. Nobody can be scored on it.
 * `EditError`: an agent's edit is refused. It becomes an observation and the episode goes on.
+* `FlowError`: a design cannot be implemented (it does not fit, does not synthesise). A real outcome that an agent sees.
 * `ToolError` (`ToolTimeout`): an engine or external tool failed. It is never scored as a reward of 0.
 * `PolicyError`: a policy's output cannot be read. It becomes an observation and is counted apart.
 
@@ -55,6 +56,10 @@ class TaskError(EDAGymError):
 
 class EditError(EDAGymError):
     """An agent's edit is refused; the layout before the edit is intact."""
+
+
+class FlowError(EDAGymError):
+    """A design cannot be implemented: a real outcome of the flow, which the agent sees; `field` names the stage."""
 
 
 class ToolError(EDAGymError):

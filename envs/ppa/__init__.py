@@ -1,0 +1,1 @@
+"""PPA environments: reach power, performance and area targets by turning knobs, constraints and RTL."""
