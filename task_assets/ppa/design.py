@@ -29,7 +29,7 @@ class DesignFiles:
         files: POSIX path relative to the design's folder (``config/config.mk``) -> text.
 
     Raises:
-        TaskError: If a path leaves the design's folder or has another form than `SUFFIXES` allows, or a file is too big.
+        TaskError: If a path leaves the design's folder or has a form not in `SUFFIXES`, or a file is too big.
     """
 
     files: Mapping[str, str]
