@@ -124,6 +124,21 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         return self._task
 
     @property
+    @abstractmethod
+    def task_ids(self) -> tuple[str, ...]:
+        """Ids of the tasks to choose from; empty where tasks are made on reset."""
+
+    @property
+    @abstractmethod
+    def view(self) -> Any:
+        """What an agent may know about the current task."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Any:
+        """A copy of the current layout."""
+
+    @property
     def budget(self) -> int:
         """Units of budget of the running episode."""
         return self._budget
@@ -377,6 +392,10 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             return self._render_rgb()
         self._render_human()
         return None
+
+    def picture(self) -> np.ndarray:
+        """Return the picture of the layout, uint8 (height, width, 3), whatever the render mode."""
+        return self._render_rgb()
 
     def _render_human(self) -> None:
         if self.render_mode == "human":
