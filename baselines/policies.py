@@ -1,21 +1,21 @@
-"""The policy interface, and the two scripted policies that need no learning: random and reference."""
+"""The policy interface, and the two scripted policies that every family has: random and reference."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 
-from edagym.envs.core.edit_env import StepResult
-from edagym.envs.fet.env import FETEnv
+from edagym.envs.core.edit_env import EditEnv, StepResult
 from edagym.errors import PolicyError, TaskError
-from edagym.spaces.actions import Action, Command
+from edagym.spaces.actions import Command
+from edagym.spaces.drc_edits import DRCEdit, drc_edit_from_json
 from edagym.spaces.edits import AddPolygon, Edit, edit_from_json
+from edagym.task_assets.drc.task import DRCTask, DRCView
 from edagym.task_assets.fet.task import FETTask, TaskView
-from edagym.verifiers.fet.layout import FETLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Bookmark:
 
 
 class Attempt:
-    """A policy's only handle on the task at hand.
+    """A policy's only handle on the task at hand, the same in every family.
 
     Restoring and restarting are free; edits and verifies stay charged, also on abandoned branches.
 
@@ -36,27 +36,27 @@ class Attempt:
         privileged: Whether the policy may see the task's hidden part.
     """
 
-    def __init__(self, env: FETEnv, seed: int = 0, privileged: bool = False) -> None:
+    def __init__(self, env: EditEnv[Any, Any], seed: int = 0, privileged: bool = False) -> None:
         self._env = env
         self._privileged = privileged
         self._start = self.snapshot()
         self.rng = np.random.default_rng(seed)
 
     @property
-    def task_view(self) -> TaskView:
-        """What an agent may know about the task."""
+    def task_view(self) -> Any:
+        """What an agent may know about the task: `TaskView` (FET) or `DRCView`."""
         return self._env.view
 
     @property
-    def task(self) -> FETTask:
+    def task(self) -> Any:
         """The whole task, hidden criteria included; raises `PolicyError` for policies that are not privileged."""
         if not self._privileged:
             raise PolicyError("only a privileged policy may see the hidden part of a task", field="task")
         return self._env.task
 
     @property
-    def layout(self) -> FETLayout:
-        """A copy of the current layout."""
+    def layout(self) -> Any:
+        """A copy of the current layout: `FETLayout` or `DRCLayout`."""
         return self._env.layout
 
     @property
@@ -114,10 +114,14 @@ def attempt_seed(suite: str, task_id: str, attempt: int, run_seed: int) -> int:
 
 
 class RandomPolicy:
-    """Draws random rectangles inside the flakes' bounding boxes on random editable layers, then submits.
+    """Draws random edits, then submits.
+
+    FET: rectangles inside the flakes' bounding boxes on random editable layers. DRC: one edge of a shape near a listed
+    violation, moved by up to 100 nm.
 
     Args:
-        n_edits: Rectangles per attempt; None: one per editable layer and requested transistor, within the budget.
+        n_edits: Edits per attempt; None: what the task asks for (FET: one per editable layer and requested transistor)
+            within the budget.
     """
 
     name = "random"
@@ -126,17 +130,23 @@ class RandomPolicy:
 
     def __init__(self, n_edits: int | None = None) -> None:
         self.n_edits = n_edits
-        self._plan: Iterator[Action] = iter(())
+        self._plan: Iterator[Any] = iter(())
 
     def bind(self, attempt: Attempt) -> None:
         """Draw the attempt's edits."""
-        view, rng = attempt.task_view, attempt.rng
+        view = attempt.task_view
+        if isinstance(view, DRCView):
+            from edagym.baselines.search.drc_random import random_edits
+
+            n = min(attempt.budget_left - 1, self.n_edits or attempt.budget_left)
+            self._plan = iter([*random_edits(view, attempt.layout, attempt.rng, n), Command.SUBMIT])
+            return
         wanted = sum(n or 1 for n in view.demand) * (len(view.editable_layers) + 1)
         n = min(wanted if self.n_edits is None else self.n_edits, attempt.budget_left - 1)
-        self._plan = iter([*(self._rectangle(view, rng) for _ in range(n)), Command.SUBMIT])
+        self._plan = iter([*(self._rectangle(view, attempt.rng) for _ in range(n)), Command.SUBMIT])
 
-    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Action:
-        """Return the next rectangle, or submit."""
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Return the next edit, or submit."""
         return next(self._plan)
 
     @staticmethod
@@ -153,30 +163,41 @@ class RandomPolicy:
 
 
 class ReferencePolicy:
-    """Replays the scripted reference of a task and submits; it knows the hidden criteria."""
+    """Replays the reference of a task and submits; it knows the hidden part of the task."""
 
     name = "reference"
     privileged = True
     deterministic = True
 
     def __init__(self) -> None:
-        self._plan: Iterator[Action] = iter(())
+        self._plan: Iterator[Any] = iter(())
 
     def bind(self, attempt: Attempt) -> None:
-        """Look the reference up, or construct it for tasks outside the suite."""
+        """Look the reference up, or construct it for FET tasks outside the suite."""
         self._plan = iter([*reference_edits(attempt.task), Command.SUBMIT])
 
-    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Action:
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
         """Return the next edit of the reference, or submit."""
         return next(self._plan)
 
 
-def reference_edits(task: FETTask) -> tuple[Edit, ...]:
-    """Return the edits of a task's reference: the recorded ones for a suite task, else newly constructed ones.
+@overload
+def reference_edits(task: FETTask) -> tuple[Edit, ...]: ...
+@overload
+def reference_edits(task: DRCTask) -> tuple[DRCEdit, ...]: ...
+def reference_edits(task: FETTask | DRCTask) -> tuple[Edit, ...] | tuple[DRCEdit, ...]:
+    """Return the edits of a task's reference.
+
+    DRC tasks carry them. For FET tasks they are the recorded ones for a suite task, else newly constructed ones.
 
     Raises:
+        TaskError: If a DRC task has no reference.
         EDAGymError: If the constructor finds no solution.
     """
+    if isinstance(task, DRCTask):
+        if not task.reference:
+            raise TaskError(f"{task.id}: no reference repair is recorded", field="reference", value=None)
+        return tuple(drc_edit_from_json(e) for e in task.reference)
     from edagym.envs.fet.reference import build_reference
     from edagym.task_assets.fet.suite import load_reference, load_task
 

@@ -42,6 +42,7 @@ def test_the_reference_policy_solves_the_suite(references):
     assert summarise(references) == {
         "attempts": 128,
         "tool_errors": 0,
+        "unfinished": 0,
         "paper_passed": 128,
         "strict_passed": 128,
         "paper_rate": 1.0,
@@ -213,6 +214,7 @@ def test_tool_errors_are_no_failures(monkeypatch):
     assert summarise([record]) == {
         "attempts": 1,
         "tool_errors": 1,
+        "unfinished": 0,
         "paper_passed": 0,
         "strict_passed": 0,
         "paper_rate": None,

@@ -22,7 +22,7 @@ import numpy as np
 from edagym.baselines.search.drc_moves import MAX_PLACEMENTS, Candidate, RuleLimits, candidates
 from edagym.envs.drc.edits import Applied, LayoutEditor
 from edagym.envs.drc.geometry import value_box
-from edagym.errors import EditError
+from edagym.errors import EditError, TaskError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_edits import AddShape, DRCEdit, MoveCell
 from edagym.task_assets.drc.task import DRCView, Limits, RoiUm, Violation
@@ -292,6 +292,8 @@ class DRCSearchPolicy:
     def bind(self, attempt: SearchAttempt) -> None:
         """Search on a copy of the attempt's layout."""
         view = attempt.task_view
+        if not isinstance(view, DRCView):
+            raise TaskError("this search is for DRC tasks", field="policy", value=self.name, allowed="DRC suites")
         bench = Workbench(
             attempt.layout, load_table(view.rules), items=view.violations, limits=view.limits, roi=view.roi
         )

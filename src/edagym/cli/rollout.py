@@ -17,8 +17,14 @@ def add_parser(commands: Any) -> None:
         help="run a policy over a suite",
         description="Run a policy over every task of a suite and count what passes under both criteria.",
     )
-    parser.add_argument("--policy", required=True, help="reference or random")
-    parser.add_argument("--suite", default="FET-All", help="suite or environment id (default: FET-All)")
+    parser.add_argument("--policy", required=True, help="reference, random or search (DRC)")
+    parser.add_argument(
+        "--suite",
+        "--env",
+        dest="suite",
+        default="FET-All",
+        help="suite, environment id, or folder of DRC tasks (default: FET-All)",
+    )
     parser.add_argument("--task", action="append", metavar="TASK", help="only this task (repeatable)")
     parser.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="attempts per task; for endless suites: number of tasks"
@@ -59,10 +65,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def by_level(records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return records grouped by the first part of their task id, sorted."""
+    """Return records grouped by the level that their task id begins with, sorted."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault(record["task_id"].split("/")[0], []).append(record)
+        groups.setdefault(record["task_id"].rpartition("/")[0], []).append(record)
     return dict(sorted(groups.items()))
 
 
@@ -77,7 +83,7 @@ def result_table(runs: Mapping[str, Sequence[dict[str, Any]]]) -> str:
         row: list[Any] = [level]
         for policy, records in runs.items():
             found = summarise(records if level == "all" else groups[policy].get(level, []))
-            scored = found["attempts"] - found["tool_errors"]
+            scored = found["attempts"] - found["tool_errors"] - found["unfinished"]
             row += [f"{found['paper_passed']}/{scored}", f"{found['strict_passed']}/{scored}"]
         rows.append(row)
     header = ["level", *(f"{policy} {criterion}" for policy in runs for criterion in ("paper", "strict"))]
