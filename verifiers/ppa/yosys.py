@@ -1,13 +1,14 @@
 """Yosys and ABC in a child process: one place that starts them, limits them, and tells failures apart.
 
-The engine is the pyosys package of one pinned version, because results move by up to 20 % between versions. Every run has
-its own process group and its own scratch folder, and both are gone when the call returns. The sources of a design come from
-an agent: what could reach a file or a program outside the scratch folder is refused before the engine sees it
-(`check_sources`), and the child process has given up access to such files anyway (see ``yosys_child.py``).
+The engine is the pyosys package of one pinned version, because results move by up to 20 % between versions. Every run
+has its own process group and its own scratch folder, and both are gone when the call returns. The sources of a design
+come from an agent: what could reach a file or a program outside the scratch folder is refused before the engine sees
+it (`check_sources`), and the child process has given up access to such files anyway (see ``yosys_child.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -87,8 +88,7 @@ def check_sources(sources: Mapping[str, str]) -> None:
     for path, text in sources.items():
         if "\0" in text:
             raise FlowError("a source has a NUL character", field="synthesis", value=path)
-        kept: list[str] = []
-        code = _TOKENS.sub(lambda found: _keep_string(found.group(), kept), text)
+        code, kept = _set_strings_aside(text)
         for found in re.finditer(r"`include\b([^\n]*)", code):
             _check_file(found.group(1).strip(), kept, known, path, "`include")
         for call in _CALLS.finditer(code):
@@ -103,11 +103,17 @@ def check_sources(sources: Mapping[str, str]) -> None:
             raise FlowError("a source imports a foreign function", field="synthesis", value=path)
 
 
-def _keep_string(token: str, kept: list[str]) -> str:
-    if not token.startswith('"'):
-        return " "
-    kept.append(token[1:-1])
-    return f"\0{len(kept) - 1}\0"
+def _set_strings_aside(text: str) -> tuple[str, list[str]]:
+    """Return the text without comments and with numbered marks for its strings, and the strings."""
+    kept: list[str] = []
+
+    def mark(found: re.Match[str]) -> str:
+        if not found.group().startswith('"'):
+            return " "
+        kept.append(found.group()[1:-1])
+        return f"\0{len(kept) - 1}\0"
+
+    return _TOKENS.sub(mark, text), kept
 
 
 def _check_file(argument: str, kept: Sequence[str], known: Iterable[str], path: str, what: str) -> None:
@@ -137,7 +143,7 @@ def run_yosys(
         memory_mb: Limit of each process's address space, MiB.
 
     Raises:
-        FlowError: With `field` ``"synthesis"``, if Yosys finds fault with the sources, or they reach outside themselves.
+        FlowError: With `field` ``"synthesis"``, if Yosys finds fault with the sources or they reach outside themselves.
         ToolTimeout: If the limit is over.
         ToolError: If the engine is missing, has another version, has crashed, or has not written an output.
     """
@@ -218,10 +224,8 @@ def _supervise(request: Mapping[str, object], work: Path, log_path: Path, timeou
             raise ToolTimeout(f"{request['tool']} ran too long", field=str(request["tool"]), value=timeout_s) from e
         finally:
             # Also after a regular end: a grandchild must not outlive the call.
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             child.wait()
     with open(log_path, "rb") as log_file:
         return code, log_file.read(MAX_LOG_BYTES).decode("utf-8", "replace")

@@ -1,12 +1,13 @@
 """Program of the child process in which Yosys or ABC runs; `edagym.verifiers.ppa.yosys` starts it by path.
 
-It imports nothing of the project, so that it starts in about a tenth of a second, and is not meant to be imported. Its only
-argument is a JSON object: ``tool`` (``"yosys"`` or ``"abc"``), ``commands``, ``memory_mb``, ``cpu_s``, ``site`` (folder
-that holds the engine's package). The working folder is its scratch folder.
+It imports nothing of the project, so that it starts in about a tenth of a second, and is not meant to be imported. Its
+only argument is a JSON object: ``tool`` (``"yosys"`` or ``"abc"``), ``commands``, ``memory_mb``, ``cpu_s``, ``site``
+(folder that holds the engine's package). The working folder is its scratch folder.
 
-Before a command runs, the process gives up what the tools don't need: memory and file size are limited, the network is taken
-away (its own network namespace), and files outside the scratch folder, the engine and the system's libraries are closed
-(Landlock). The last two are Linux services that a kernel may lack; they are a second wall behind the check of the sources.
+Before a command runs, the process gives up what the tools don't need: memory and file size are limited, the network is
+taken away (its own network namespace), and files outside the scratch folder, the engine and the system's libraries are
+closed (Landlock). The last two are Linux services that a kernel may lack; they are a second wall behind the check of
+the sources.
 """
 
 from __future__ import annotations
