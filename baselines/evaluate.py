@@ -31,13 +31,14 @@ _ENVS: dict[str, Env] = {}
 
 
 def run_one(suite: str, policy: str, task_id: str, seed: int, cpu_limit_s: float | None) -> dict[str, Any]:
-    """Run one attempt in this process and return its record (`run_attempt`)."""
+    """Run one attempt in this process; return its record (`run_attempt`) with the ``actions`` to replay."""
     env = _ENVS.get(suite)
     if env is None:
         env = _ENVS[suite] = make_env(suite)
     env.reset(options={"task": task_id})
     name = suite_name(suite)
-    return run_attempt(env, make_policy(policy), suite=name, episode=0, seed=seed, cpu_limit_s=cpu_limit_s)
+    record = run_attempt(env, make_policy(policy), suite=name, episode=0, seed=seed, cpu_limit_s=cpu_limit_s)
+    return {**record, "actions": [step["action"] for step in env.trace()["steps"]]}
 
 
 def evaluate(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import klayout.db as kdb
 import numpy as np
 import pytest
 
-from edagym.baselines.search.drc_evaluate import evaluate_search, summarise_search, summary_text
+from edagym.baselines.policies import Attempt
+from edagym.baselines.rollout import rollout
 from edagym.baselines.search.drc_moves import RuleLimits, candidates
 from edagym.baselines.search.drc_repair import DRCSearchPolicy, SearchSettings, Workbench, repair
 from edagym.envs.drc.edits import LayoutEditor
+from edagym.envs.drc.env import DRCEnv
 from edagym.envs.drc.reporting import report_items
+from edagym.errors import PolicyError, TaskError
 from edagym.spaces.actions import Command
-from edagym.spaces.drc_edits import ChangeShape, Delete, drc_edit_from_json
+from edagym.spaces.drc_edits import ChangeShape, Delete
 from edagym.task_assets.drc.task import DRCTask
 from edagym.verifiers.drc import DRCLayout, full_check, load_table
 
@@ -52,11 +57,50 @@ def _task(shapes: Shapes, level: str = "L1") -> DRCTask:
 
 @pytest.mark.parametrize("shapes", [NARROW, CLOSE, FAR_PAIR])
 def test_repairs_are_strict_and_within_budget(shapes: Shapes) -> None:
-    (record,) = evaluate_search([_task(shapes)], progress=False)
-    assert record["before"] > 0
-    assert record["after"] == 0
+    (record,) = rollout(DRCEnv(tasks=[_task(shapes)]), "search", progress=False)
+    assert record["metrics"]["initial_violations"] > 0
+    assert record["metrics"]["violations"] == 0
     assert record["strict_success"], record["failed"]
-    assert record["actions"] <= record["budget"]
+    assert record["charged"] <= record["budget"]
+    assert (record["refused"], record["privileged"]) == (0, False)
+
+
+@pytest.mark.parametrize("budget", [2, 3])
+def test_the_budget_holds(budget: int) -> None:
+    env = DRCEnv(tasks=[_task(FAR_PAIR)], budget=budget)
+    (record,) = rollout(env, "search", progress=False)
+    assert record["charged"] == budget
+    # Two places, one edit each: with a check there is time for one, or for both.
+    assert record["strict_success"] == (budget == 3)
+    assert record["metrics"]["vrr"] == (1.0 if budget == 3 else 0.5)
+
+
+def test_suite_tasks_are_solved() -> None:
+    records = rollout("DRC-Essential-L1", "search", tasks=["Essential-L1/q1", "Essential-L1/q2"], progress=False)
+    assert [r["strict_success"] for r in records] == [True, True]
+
+
+def test_hidden_parts_of_a_task_have_no_effect() -> None:
+    task = _task(CLOSE)
+    other = dataclasses.replace(
+        task,
+        golden=_layout(NARROW).to_bytes(),
+        reference=({"op": "unreadable"},),
+        markers=(("M6.S.1", "edge", ((0, 0, 1, 1),), False, 7),),
+        steps=3,
+        metadata={"hint": "none"},
+    )
+    found = []
+    for t in (task, other):
+        env = DRCEnv(tasks=[t])
+        env.reset()
+        attempt = Attempt(env, seed=4)
+        policy = DRCSearchPolicy()
+        policy.bind(attempt)
+        with pytest.raises(PolicyError):
+            _ = attempt.task
+        found.append([policy.act({}, {}) for _ in range(2)])
+    assert found[0] == found[1]
 
 
 def test_claimed_markers_are_those_of_a_full_check() -> None:
@@ -122,25 +166,6 @@ def test_policy_acts_on_what_an_attempt_shows() -> None:
     assert (action, policy.act({}, {})) == (Command.VERIFY, Command.SUBMIT)
 
 
-def test_summary_counts_tasks_not_attempts() -> None:
-    base = {"suite": "essential", "level": "L1", "strict_success": False, "vrr": 0.5}
-    records = [
-        {**base, "task_id": "a", "paper_success": True},
-        {**base, "task_id": "a", "paper_success": True},
-        {**base, "task_id": "b", "paper_success": False},
-    ]
-    row = next(r for r in summarise_search(records) if r["level"] == "L1")
-    assert (row["tasks"], row["attempts"]) == (2, 3)
-    assert row["sr_paper"]["mean"] == 0.5
-    assert row["sr_paper"]["low"] <= 0.5 <= row["sr_paper"]["high"]
-    assert "50.0" in summary_text([row])
-
-
-def test_records_hold_replayable_edits() -> None:
-    task = _task(NARROW)
-    (record,) = evaluate_search([task], progress=False)
-    layout = DRCLayout.from_bytes(task.gds)
-    editor = LayoutEditor(layout, load_table())
-    for edit in record["edits"]:
-        editor.apply(drc_edit_from_json(edit))
-    assert full_check(layout, load_table()).clean
+def test_the_search_is_for_drc_tasks() -> None:
+    with pytest.raises(TaskError, match="DRC"):
+        rollout("FET-L1", "search", progress=False)
