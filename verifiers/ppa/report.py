@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-METRICS = ("effective_period", "total_power", "die_area")
-"""The three scored metrics in a fixed order; smaller is better for each (PostEDA-Bench, Section 3.2.1)."""
-UNITS = {"effective_period": "ps", "total_power": "W", "die_area": "um2"}
+from edagym.task_assets.ppa.task import METRICS, UNITS
+
+__all__ = ["METRICS", "UNITS", "PPAReport"]
 
 
 @dataclass(frozen=True)
