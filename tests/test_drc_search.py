@@ -144,7 +144,7 @@ def test_only_duplicates_are_deleted() -> None:
 
 
 def test_an_exhausted_search_gives_up() -> None:
-    found = repair(Workbench(_layout(NARROW), load_table()), 3, SearchSettings(evaluations=0))
+    found = repair(Workbench(_layout(NARROW), load_table()), 3, SearchSettings(work=0))
     assert (found.edits, found.after) == ((), found.before)
 
 

@@ -46,6 +46,8 @@ MAX_SHAPES = 14
 """Causing shapes looked at per marker, nearest first."""
 MAX_DISTANCES = 12
 """Displacements tried per edge and direction, likeliest first."""
+MAX_VIA_SHAPES = 12
+"""Cells with more shapes of their own are no via cells: moving them comes last."""
 MAX_PLACEMENTS = 400
 """Shapes in masters with more placements than this stay as they are."""
 
@@ -144,7 +146,8 @@ def _for_marker(layout: DRCLayout, table: RuleTable, limits: RuleLimits, marker:
             if edge is None:
                 continue
             distances = _distances(edge, edges, limits, marker, merged[source.layer], nm)
-            rank = 0 if source.distance == 0 and source.layer == rule.primary_layer else 3
+            near = source.layer == rule.primary_layer or _on_marker(edge, marker)
+            rank = 0 if source.distance == 0 and near else 3
             if max(source.polygon.bbox().width(), source.polygon.bbox().height()) > LONG_NM * nm:
                 rank += 2
             for sign in (1, -1):
@@ -152,6 +155,12 @@ def _for_marker(layout: DRCLayout, table: RuleTable, limits: RuleLimits, marker:
                 for k, (priority, d) in enumerate(ordered[:MAX_DISTANCES]):
                     yield from _moves(source, index, edge, sign * d, rank + 4 * priority + k)
     yield from _fills(names, marker)
+
+
+def _is_via(instance: kdb.Instance) -> bool:
+    """Return whether an instance holds few shapes, as vias do."""
+    cell = instance.cell
+    return sum(cell.shapes(i).size() for i in cell.layout().layer_indexes()) <= MAX_VIA_SHAPES
 
 
 # -- what lies near ------------------------------------------------------------------------------------------------
@@ -276,6 +285,12 @@ def _distances(
             for d in (gap_limit, -gap_limit):
                 offer(-1 if on_marker else 0, d)
                 offer(0, d / 2)
+    elif on_marker:
+        # Cover the marker, or clear it.
+        x1, y1, x2, y2 = marker.bbox
+        through = x2 - x1 if edge.vertical else y2 - y1
+        offer(-1, through)
+        offer(-1, -through)
     length_along = edge.high - edge.low
     for area in limits.areas[marker.rule]:
         pieces = [p for p in merged.each() if p.bbox().touches(kdb.Box(*marker.bbox))]
@@ -346,7 +361,8 @@ def _moves(source: _Source, index: int, edge: _Edge, d: int, rank: int) -> Itera
         move = MoveCell(
             source.cell, (trans.disp.x, trans.disp.y), (step.x, step.y), orientation=ORIENTATIONS[trans.rot]
         )
-        yield Candidate((rank + 1, abs(d)), move)
+        # Moving a whole standard cell hardly ever helps and costs most to check.
+        yield Candidate((rank + 1 if _is_via(source.instance) else rank + 12, abs(d)), move)
     if source.cell and d > 0:
         yield Candidate((rank + 1, abs(d)), AddShape(source.layer, box_points(_strip(edge, d))))
 

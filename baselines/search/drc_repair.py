@@ -12,7 +12,7 @@ on edits, judged against the initial layout, are passed over.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -48,6 +48,9 @@ _BOUNDS = frozenset({"strict_area_kept", "strict_edited_area"})
 _SAME_KIND = 3
 _DETOUR = 3
 _COMPLETIONS = 3
+_FULL = 4
+PROBE_NM = 300.0
+"""Placements of an edit this near to a marker are looked at first, nm."""
 SAMPLES = 6
 """Placements of an edited master that are re-checked while searching; all are when a state is accepted."""
 
@@ -60,13 +63,14 @@ class SearchSettings:
         width: States kept per depth.
         depth: Most moves per group of violations.
         moves: Moves tried per state.
-        evaluations: Moves tried per pass over the task; the second pass, if one is needed, is not greedy.
+        work: Effort per pass over the task, in probes of a move; a full evaluation counts as `_FULL`. The second, if
+            needed, is not greedy. A count and no time, so that equal seeds give equal repairs on any machine.
     """
 
     width: int = 8
     depth: int = 3
-    moves: int = 400
-    evaluations: int = 6_000
+    moves: int = 1_200
+    work: int = 16_000
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,13 @@ class Repair:
         edits: The edits, in order.
         before: Number of flat markers at first, in the region of interest.
         after: Number of flat markers that are left.
-        evaluations: Moves that were tried.
+        work: Effort spent (`SearchSettings.work`).
     """
 
     edits: tuple[DRCEdit, ...]
     before: int
     after: int
-    evaluations: int
+    work: int
 
 
 @dataclass(slots=True)
@@ -119,12 +123,13 @@ class Workbench:
     markers: MarkerStore | None = None
     limits: Limits = field(default_factory=Limits)
     roi: RoiUm | None = None
-    evaluations: int = 0
+    work: int = 0
     initial: DRCLayout = field(init=False)
     editor: LayoutEditor = field(init=False)
     checker: IncrementalChecker = field(init=False)
     reference: Reference = field(init=False)
     small: bool = field(init=False)
+    probes: dict[frozenset[str], IncrementalChecker] = field(init=False, default_factory=dict)
     start: _State = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,13 +176,20 @@ class Workbench:
             state.count = self.count(state.markers)
         self.go(state)
 
-    def attempt(self, state: _State, edit: DRCEdit) -> _State | None:
-        """Return what a move leads to from the state that the layout is in, or None if it is refused."""
+    def attempt(self, state: _State, edit: DRCEdit, near: Sequence[Marker]) -> _State | None:
+        """Return what a move leads to from the state that the layout is in.
+
+        None if the move is refused, or if it takes none of the markers `near` away.
+        """
         try:
             applied = self.editor.apply(edit)
         except EditError:
             return None
-        self.evaluations += 1
+        self.work += 1
+        if not self.small and not self._promising(applied, near):
+            self.editor.undo()
+            return None
+        self.work += 0 if self.small else _FULL
         boxes, partial = self._sample(applied, state.markers)
         if not boxes:
             self.editor.undo()
@@ -202,6 +214,19 @@ class Workbench:
         area = state.area + _redrawn(edit, applied.boxes[0])
         return _State((*state.edits, edit), markers, count, area, (*state.boxes, *boxes), partial=partial)
 
+    def _promising(self, applied: Applied, near: Sequence[Marker]) -> bool:
+        """Return whether an edit just made takes a marker away, looking at these markers' rules only."""
+        rules = frozenset(m.rule for m in near)
+        probe = self.probes.get(rules)
+        if probe is None:
+            part = rules_only(self.table, rules)
+            probe = self.probes[rules] = IncrementalChecker(self.layout, part, MarkerStore(rules, self.layout.dbu))
+        probe.markers = MarkerStore(sorted(rules), self.layout.dbu, near)
+        reach = round(PROBE_NM * 0.001 / self.layout.dbu)
+        boxes = [b for b in applied.boxes if any(touches(grown(m.bbox, reach), b) for m in near)]
+        probe.recheck(boxes[:SAMPLES], applied.layers)
+        return any(probe.markers.multiplicity(m) < n for m, n in Counter(near).items())
+
     def _sample(self, applied: Applied, markers: MarkerStore) -> tuple[tuple[Box, ...], bool]:
         """Return the placements of an edit to look at while searching, and whether they are not all."""
         n = len(applied.boxes)
@@ -223,7 +248,8 @@ class Workbench:
             final: Whether to audit large layouts in full too.
         """
         if self.small or final:
-            checks = strict_checks(self.initial, self.layout, self.table, self.limits, self.reference)
+            rules = {item.rule for item in self.items}
+            checks = strict_checks(self.initial, self.layout, self.table, self.limits, self.reference, rules=rules)
             failed = {c.id for c in checks if not c.passed}
             return 2 if not failed else 1 if failed <= _BOUNDS else 0
         windows = kdb.Region()
@@ -238,10 +264,15 @@ class Workbench:
 def markers_at(items: Sequence[Violation], layout: DRCLayout, table: RuleTable) -> MarkerStore:
     """Return the flat markers of the reported rules at the reported places: all, if the report is complete."""
     rules = {name: rule for name, rule in table.rules.items() if any(v.rule == name for v in items)}
-    part = RuleTable(table.name, table.title, table.source, table.layers, rules, table.data)
-    checker = IncrementalChecker(layout, part, MarkerStore(rules, layout.dbu))
+    checker = IncrementalChecker(layout, rules_only(table, rules), MarkerStore(rules, layout.dbu))
     checker.recheck(item_boxes(items, layout), frozenset().union(*(r.layers for r in rules.values())))
     return MarkerStore(table.rules, layout.dbu, checker.markers)
+
+
+def rules_only(table: RuleTable, names: Collection[str]) -> RuleTable:
+    """Return a table with some of the rules only."""
+    rules = {name: rule for name, rule in table.rules.items() if name in names}
+    return RuleTable(table.name, table.title, table.source, table.layers, rules, table.data)
 
 
 def item_boxes(items: Sequence[Violation], layout: DRCLayout) -> list[Box]:
@@ -347,13 +378,13 @@ def repair(
     limits = RuleLimits(bench.table)
     best = bench.start
     for greedy in (True, False):
-        allowed = bench.evaluations + settings.evaluations
+        allowed = bench.work + settings.work
         found = _repair(bench, max_edits, settings, limits, rng, greedy, allowed)
         if (found.count, not found.bounded) < (best.count, not best.bounded):
             best = found
         if best.count == 0 and best.bounded:
             break
-    return Repair(best.edits, bench.start.count, best.count, bench.evaluations)
+    return Repair(best.edits, bench.start.count, best.count, bench.work)
 
 
 def _repair(
@@ -368,7 +399,7 @@ def _repair(
     """Repair one group of markers after the other; `greedy`: accept the first move that leaves fewer of them."""
     state = bench.start
     given_up: set[Marker] = set()
-    while state.count and len(state.edits) < max_edits and bench.evaluations < allowed:
+    while state.count and len(state.edits) < max_edits and bench.work < allowed:
         bench.go(state)
         group = _next_group(bench, state, given_up)
         if not group:
@@ -422,13 +453,13 @@ def _search_group(
             bench.go(state)
             near = [m for m in bench.wanted(state.markers) if touches(m.bbox, around)]
             for candidate in _ordered(candidates(bench.layout, bench.table, limits, near[:12]), settings, rng):
-                if bench.evaluations >= allowed:
+                if bench.work >= allowed:
                     break
                 key = frozenset((*state.edits, candidate.edit))
                 if key in seen:
                     continue
                 seen.add(key)
-                result = bench.attempt(state, candidate.edit)
+                result = bench.attempt(state, candidate.edit, near)
                 if result is None or result.count > start.count + _DETOUR:
                     continue
                 if result.count <= goal:

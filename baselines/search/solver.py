@@ -8,8 +8,8 @@ from edagym.spaces.drc_edits import DRCEdit
 from edagym.verifiers.drc import DRCLayout, full_check, load_table
 from edagym.verifiers.drc.guards import derive_limits
 
-EVALUATIONS = 1_500
-"""Moves tried per pass."""
+WORK = 6_000
+"""Effort per pass (`SearchSettings.work`)."""
 
 
 def solve(layout: DRCLayout, most: int) -> tuple[DRCEdit, ...] | None:
@@ -26,5 +26,5 @@ def solve(layout: DRCLayout, most: int) -> tuple[DRCEdit, ...] | None:
     report = full_check(layout, table)
     limits = derive_limits([m.bbox for m in report.flat], layout.dbu)
     bench = Workbench(layout, table, report_items(report), report.markers, limits)
-    found = repair(bench, most, SearchSettings(evaluations=EVALUATIONS))
+    found = repair(bench, most, SearchSettings(work=WORK))
     return found.edits if found.after == 0 else None
