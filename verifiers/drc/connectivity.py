@@ -23,16 +23,16 @@ from typing import Any
 import klayout.db as kdb
 
 from edagym.errors import EDAGymError, TaskError, ToolError
-from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts, placements
+from edagym.verifiers.drc.active import compare_active
+from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts, placements, with_instances_moved
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
-from edagym.verifiers.drc.stack import DERIVED, Stack
+from edagym.verifiers.drc.stack import DERIVED, POLY, Stack
 from edagym.verifiers.drc.window import (
     LocalNets,
     box_um,
     changed_layers,
-    channels,
     clip,
     clipped_layout,
     conductors,
@@ -82,12 +82,16 @@ class Reference:
             self._extraction = Extraction(self.layout.layout, self.layout.top.name, self.stack)
         return self._extraction
 
-    def audit(self, layout: DRCLayout, changes: LayoutChanges | None = None) -> list[Finding]:
+    def audit(
+        self, layout: DRCLayout, changes: LayoutChanges | None = None, *, exact_sizes: bool = False
+    ) -> list[Finding]:
         """Compare a layout's circuit with the original's.
 
         Args:
             layout: The layout; not changed.
             changes: Its differences from the original, if they are at hand.
+            exact_sizes: Whether transistors have to keep their channels and fins exactly; else both may change by
+                `MAX_RESIZE`, as repairs of active areas and gates need it.
 
         Returns:
             All findings, in the order of `FINDING_KINDS`; empty if the circuit is kept.
@@ -108,7 +112,9 @@ class Reference:
             found = Extraction(layout.layout, layout.top.name, self.stack)
             windows = self._windows(layout, changes)
             steps = _steps(layout, changes)
-            return _audit(_Side(self.extraction, self.layout), _Side(found, layout), windows, steps, self.netlist)
+            base, _ = with_instances_moved(self.layout, changes)
+            golden = _Side(self.extraction, self.layout)
+            return _audit(golden, _Side(found, layout), windows, steps, self.netlist, base, exact_sizes)
         except EDAGymError:
             raise
         except RuntimeError as e:
@@ -148,7 +154,10 @@ def _audit(
     windows: Sequence[kdb.Box],
     steps: Sequence[tuple[int, int]],
     netlist: Netlist | None = None,
+    base: DRCLayout | None = None,
+    exact_sizes: bool = False,
 ) -> list[Finding]:
+    """Compare two extracted layouts; `base` is the original with instances where the other layout has them."""
     before = golden.extraction.netlist if netlist is None else netlist
     pairing = Pairing(before, found.extraction.netlist, steps)
     findings = pairing.kept_in_place()
@@ -160,7 +169,10 @@ def _audit(
             findings = []
     else:
         findings += pairing.lost_and_added()
-    findings += pairing.resized() + _marked_channels(golden, found, windows) + _loose_conductors(golden, found, windows)
+    findings += pairing.resized(exact_sizes)
+    stack = golden.extraction.stack
+    findings += compare_active(golden.layout if base is None else base, found.layout, stack, windows, exact_sizes)
+    findings += _loose_conductors(golden, found, windows)
     findings.sort(key=lambda f: FINDING_KINDS.index(f.kind))
     return findings
 
@@ -186,37 +198,6 @@ def _same_graph(golden: Extraction, found: Extraction) -> bool:
     return bool(comparer.compare(*netlists))
 
 
-# -- kinds of transistors ------------------------------------------------------------------------------------------
-
-
-def _marked_channels(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -> list[Finding]:
-    """Find channels whose implant or threshold layers changed in the windows where the layouts differ."""
-    stack = golden.extraction.stack
-    if stack.mos is None:
-        return []
-    findings = []
-    for window in windows:
-        before, after = ({n: clip(side.layout, stack.gds[n], window) for n in stack.marks} for side in (golden, found))
-        if all((before[n] ^ after[n]).is_empty() for n in stack.marks):
-            continue
-        both = channels(golden.layout, stack, window) & channels(found.layout, stack, window)
-        for name in stack.marks:
-            group = stack.mos.implants if name in stack.mos.implants else stack.mos.thresholds
-            # Where marks overlapped, one had to go.
-            others = kdb.Region()
-            for other in group:
-                if other != name:
-                    others += before[other]
-            changed = (before[name] - after[name]) - others
-            if name in stack.mos.thresholds:
-                changed += after[name] - before[name]
-            hit = both & changed
-            if not hit.is_empty():
-                text = f"{name} over a transistor changed"
-                findings.append(Finding("device_changed", text, box_um(hit.bbox(), golden.layout.dbu)))
-    return findings
-
-
 # -- conductors without anchors ------------------------------------------------------------------------------------
 
 
@@ -227,7 +208,7 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
     merged: dict[NetKey, dict[NetKey, kdb.Box]] = {}
     severed: dict[NetKey, kdb.Box] = {}
     loose: set[NetKey] = set()
-    floating: list[set[NetKey]] = [set(), set()]
+    floating: list[dict[NetKey, set[str]]] = [{}, {}]
     findings: list[Finding] = []
     for window in windows:
         before, after = (conductors(side.layout, side.extraction.stack, window) for side in (golden, found))
@@ -246,12 +227,17 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
                 elif name not in DERIVED and found.extraction.anchors(m) == 0:
                     severed.setdefault(m, piece.bbox())
                 merged.setdefault(m, {}).setdefault(g, piece.bbox())
-            if name not in DERIVED:
-                for side, region, nets in zip((golden, found), (before[name], after[name]), floating):
-                    for piece in region.each():
-                        key = side.extraction.net_at(name, *_inner_point(piece))
-                        if key is not None and side.extraction.anchors(key) == 0:
-                            nets.add(key)
+            present = before[name]
+            if name == POLY:
+                # What a gate cut removed is no loss.
+                present = present.not_inside(_gate_cuts(found, window))
+            if name in golden.extraction.stack.cuts:
+                continue  # of several vias, one may go
+            for side, region, nets in zip((golden, found), (present, after[name]), floating):
+                for piece in region.each():
+                    key = side.extraction.net_at(name, *_inner_point(piece))
+                    if key is not None and side.extraction.anchors(key) == 0:
+                        nets.setdefault(key, set()).add(name)
     for parts in joined.values():
         if len(parts) > 1:
             boxes = list(parts.values())
@@ -264,11 +250,41 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
             boxes = list(origins.values())
             text = f"{len(origins)} separate conductors were joined"
             findings.append(Finding("short", text, box_um(min(boxes, key=_kdb_area), dbu)))
-    # A conductor that was moved further than its width overlaps nothing of its own: count.
-    if len(floating[1]) < len(floating[0]) and not any(f.kind == "short" for f in findings):
-        text = f"of {len(floating[0])} separate conductors without devices, {len(floating[1])} are left"
+    # A conductor that was moved further than its width overlaps nothing of its own: there must be one like it.
+    lost = _unmatched(floating[0].values(), floating[1].values())
+    if lost and not findings:
+        layers = "-".join(n for n in golden.extraction.stack.nodes if n in lost[0])
+        text = (
+            f"of {len(floating[0])} separate conductors without devices, {len(lost)} are gone, one of them of {layers}"
+        )
         findings.append(Finding("conductor_lost", text, box_um(windows[0], dbu)))
     return findings
+
+
+def _unmatched(before: Iterable[set[str]], after: Iterable[set[str]]) -> list[set[str]]:
+    """Return the sets of layers to which no set of `after` belongs that has all of them."""
+    free = [set(layers) for layers in after]
+    rest = []
+    for layers in sorted(before, key=lambda found: (-len(found), sorted(found))):
+        if layers in free:
+            free.remove(layers)
+        else:
+            rest.append(layers)
+    lost = []
+    for layers in rest:
+        larger = min((found for found in free if found >= layers), key=len, default=None)
+        if larger is None:
+            lost.append(layers)
+        else:
+            free.remove(larger)
+    return lost
+
+
+def _gate_cuts(side: _Side, window: kdb.Box) -> kdb.Region:
+    stack = side.extraction.stack
+    if stack.mos is None or not stack.mos.gate_cut:
+        return kdb.Region()
+    return clip(side.layout, stack.gds[stack.mos.gate_cut], window)
 
 
 def _kdb_area(box: kdb.Box) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import klayout.db as kdb
 
+from edagym.verifiers.drc.layout import DRCLayout
+
 LayerKey = tuple[int, int]
 """Layer and datatype numbers."""
 
@@ -193,6 +195,32 @@ def _nearest_pairs(before: list[Instance], after: list[Instance]) -> list[tuple[
 
 def _order(inst: Instance) -> tuple[str, int, int, str]:
     return (inst.child, inst.x, inst.y, inst.orientation)
+
+
+def with_instances_moved(
+    original: DRCLayout, changes: LayoutChanges, reach: int | None = None
+) -> tuple[DRCLayout, list[tuple[Instance, Instance]]]:
+    """Return the original with the instances displaced that a layout displaced, and which they are.
+
+    Args:
+        original: Layout a.
+        changes: Its differences to layout b.
+        reach: Longest displacement in x or y that is made, database units; None: any.
+
+    Returns:
+        A copy with all those moves made; the original itself where there are none.
+    """
+    steps = [(a, b) for a, b in changes.moves if reach is None or max(abs(b.x - a.x), abs(b.y - a.y)) <= reach]
+    if not steps:
+        return original, []
+    moved = original.copy()
+    for a, b in steps:
+        parent = moved.layout.cell(a.parent)
+        for inst in parent.each_inst():
+            if inst.trans.disp == kdb.Vector(a.x, a.y) and moved.layout.cell(inst.cell_index).name == a.child:
+                inst.trans = kdb.Trans(kdb.Vector(b.x - a.x, b.y - a.y)) * inst.trans
+                break
+    return moved, steps
 
 
 def instances(layout: kdb.Layout, cell: str) -> list[Instance]:

@@ -5,7 +5,8 @@ layers and die; keep `Limits.min_area_kept` of every piece that it thins out, ev
 sees; redraw no more than `Limits.max_edited_area`; and keep the circuit (`edagym.verifiers.drc.connectivity`).
 
 Areas are of merged geometry in the top cell's frame. Free are: removing an exact duplicate, and moving a shape or an
-instance by up to `MOVE_REACH_UM`; what is drawn within that distance of a loss makes up for it. On a layer whose limit
+instance by up to `MOVE_REACH_UM`, but not onto another shape; what is drawn within that distance of a loss makes up for
+it. On a layer whose limit
 a task relaxes, all shapes within that distance are one account, so that one of several redundant vias may go. A master
 counts once, however many instances it has.
 """
@@ -15,16 +16,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import klayout.db as kdb
 
 from edagym.errors import TaskError
 from edagym.task_assets.drc.task import MIN_AREA_KEPT, Limits
 from edagym.verifiers.drc.connectivity import Reference
-from edagym.verifiers.drc.diff import LayerKey, LayoutChanges, Site, compare_layouts
+from edagym.verifiers.drc.diff import (
+    Instance,
+    LayerKey,
+    LayoutChanges,
+    Site,
+    compare_layouts,
+    placements,
+    with_instances_moved,
+)
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box
-from edagym.verifiers.drc.pairing import Finding, FindingKind
+from edagym.verifiers.drc.pairing import FindingKind
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.window import box_um
 from edagym.verifiers.verdict import BBox, CheckResult
@@ -41,6 +51,8 @@ MAX_ADDED_FLAT = 200_000
 """The same, every instance counted."""
 MAX_SITES = 16
 """Of the instances of an edited master, areas are measured in so many."""
+MAX_MOVED = 200
+"""Where more shapes and instances than this were moved, the moves are not free."""
 WINDOW_UM = 0.1
 """Room around a violation that `derive_limits` lets a repair redraw, um."""
 
@@ -100,7 +112,7 @@ def strict_checks(
     limits: Limits,
     golden: Reference,
     *,
-    rules: Iterable[str] = (),
+    rules: Iterable[str] | None = None,
     changes: LayoutChanges | None = None,
 ) -> list[CheckResult]:
     """Run all strict guards.
@@ -111,8 +123,9 @@ def strict_checks(
         table: The rules; their layers are the ones that may be edited.
         limits: Bounds of the repair.
         golden: The circuit that has to be kept.
-        rules: Rules that `initial` violates. A marker layer that exempts from rules may be edited only to repair a rule
-            about itself.
+        rules: Rules that `initial` violates; None: unknown. A marker layer that exempts from rules may be edited only
+            to repair a rule about itself, and transistors may change their sizes only to repair one about active areas,
+            gates or fins (or where the rules are unknown).
         changes: Differences of `layout` from `initial`, if they are at hand.
 
     Returns:
@@ -150,11 +163,11 @@ def strict_checks(
         _cells(changes),
         _labels(changes),
         _fixed_layers(changes, table, initial.dbu),
-        _markers(changes, table, golden.stack.exempting, rules, initial.dbu),
+        _markers(changes, table, golden.stack.exempting, rules or (), initial.dbu),
         _rectilinear(changes, initial.dbu),
         _die(initial, layout),
         *_areas(initial, layout, table, limits, changes),
-        *_nets(golden, layout),
+        *_nets(golden, layout, _exact_sizes(golden, table, rules)),
     ]
     return results
 
@@ -267,9 +280,13 @@ def _areas(
     initial: DRCLayout, layout: DRCLayout, table: RuleTable, limits: Limits, changes: LayoutChanges
 ) -> list[CheckResult]:
     sites = changes.sites(initial.layout, layout.layout)
-    moved = _with_moves(initial, changes)
+    moved, items = _with_moves(initial, changes)
     unit = initial.dbu * initial.dbu
     worst: tuple[float, str, float, BBox] | None = None
+    for name, share, where in _buried(initial, table, items):
+        margin = share - limits.kept(name)
+        if worst is None or margin < worst[0]:
+            worst = (margin, name, share, where)
     edited = 0.0
     for site in sites:
         layers = _layers_at(site, changes, table)
@@ -282,8 +299,9 @@ def _areas(
                 lost = _flat(moved, table, name, box) - after
                 if lost.is_empty():
                     continue
-                share = _share_kept(moved, layout, table, name, lost, limits.kept(name) >= MIN_AREA_KEPT)
-                margin = share - limits.kept(name)
+                kept_share = limits.kept(name)
+                share = _share_kept(moved, layout, table, name, lost, kept_share, kept_share >= MIN_AREA_KEPT)
+                margin = share - kept_share
                 if worst is None or margin < worst[0]:
                     worst = (margin, name, share, box_um(lost.bbox(), initial.dbu))
     kept = worst is None or worst[0] >= -1e-9
@@ -325,9 +343,15 @@ def _touching(layout: DRCLayout, table: RuleTable, name: str, box: kdb.Box) -> k
 
 
 def _share_kept(
-    initial: DRCLayout, layout: DRCLayout, table: RuleTable, name: str, lost: kdb.Region, each_piece: bool
+    initial: DRCLayout,
+    layout: DRCLayout,
+    table: RuleTable,
+    name: str,
+    lost: kdb.Region,
+    required: float,
+    each_piece: bool,
 ) -> float:
-    """Return what is left of the pieces that lost area, as a share of their area; gains near by make up for losses.
+    """Return what is left of the piece that lost most, as a share of its area; gains near by make up for losses.
 
     `each_piece` False: as a share of all area near by.
     """
@@ -338,39 +362,129 @@ def _share_kept(
     for area in pieces.extents(reach).merged().each():
         around = kdb.Region(area)
         before, after = (
-            (_touching(source, table, name, area.bbox()) & around).merged().area() for source in (initial, layout)
+            (_touching(source, table, name, area.bbox()) & around).merged() for source in (initial, layout)
         )
-        size = pieces.interacting(around).area() if each_piece else before
-        share = min(share, (size + after - before) / size if size else 1.0)
+        if not each_piece:
+            size = before.area()
+            share = min(share, after.area() / size if size else 1.0)
+            continue
+        gains = (after - before).area()
+        for piece in pieces.interacting(around).each():
+            # What a large piece may lose is no credit for a small one.
+            size, left = piece.area(), (kdb.Region(piece) & after).area()
+            paid = min(gains, max(0.0, required * size - left))
+            gains -= paid
+            share = min(share, (left + paid) / size)
     return max(0.0, share)
 
 
-def _with_moves(initial: DRCLayout, changes: LayoutChanges) -> DRCLayout:
-    """Return the initial layout with all short moves of instances and shapes made."""
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A displaced instance, or a displaced polygon of a layer, in its cell's frame."""
+
+    cell: str
+    before: Instance | kdb.Polygon
+    after: Instance | kdb.Polygon
+    layer: LayerKey | None = None
+
+    def regions(self, layout: DRCLayout, table: RuleTable) -> Iterable[tuple[str, kdb.Region, kdb.Vector]]:
+        """Yield layer, merged shapes before, and displacement, in the cell's frame."""
+        if isinstance(self.before, kdb.Polygon):
+            assert isinstance(self.after, kdb.Polygon)
+            step = self.after.bbox().p1 - self.before.bbox().p1
+            for name, entry in table.layers.items():
+                if (entry.layer, entry.datatype) == self.layer:
+                    yield name, kdb.Region(self.before), step
+            return
+        assert isinstance(self.after, Instance)
+        step = kdb.Vector(self.after.x - self.before.x, self.after.y - self.before.y)
+        child = layout.layout.cell(self.before.child)
+        for inst in layout.layout.cell(self.cell).each_inst():
+            if inst.cell_index == child.cell_index() and inst.trans.disp == kdb.Vector(self.before.x, self.before.y):
+                for name, entry in table.layers.items():
+                    index = layout.layer_index(entry.layer, entry.datatype)
+                    if index is not None and not child.bbox(index).empty():
+                        own, region = kdb.Region(child.begin_shapes_rec(index)), kdb.Region()
+                        for trans in inst.cell_inst.each_cplx_trans():
+                            region += own.transformed(trans)
+                        yield name, region.merged(), step
+                return
+
+
+def _with_moves(initial: DRCLayout, changes: LayoutChanges) -> tuple[DRCLayout, list[_Moved]]:
+    """Return the initial layout with all short moves of instances and shapes made, and what was moved."""
     reach = round(MOVE_REACH_UM / initial.dbu)
-    steps = [(a, b) for a, b in changes.moves if max(abs(b.x - a.x), abs(b.y - a.y)) <= reach]
     shifts = {
         key: _shifts(changes.removed[key], added, reach)
         for key, added in changes.added.items()
         if key in changes.removed
     }
-    if not steps and not any(shifts.values()):
-        return initial
-    moved = initial.copy()
-    for a, b in steps:
-        parent = moved.layout.cell(a.parent)
-        for inst in parent.each_inst():
-            if inst.trans.disp == kdb.Vector(a.x, a.y) and moved.layout.cell(inst.cell_index).name == a.child:
-                inst.trans = kdb.Trans(kdb.Vector(b.x - a.x, b.y - a.y)) * inst.trans
-                break
+    if len(changes.moves) + sum(map(len, shifts.values())) > MAX_MOVED:
+        return initial, []
+    moved, steps = with_instances_moved(initial, changes, reach)
+    items = [_Moved(a.parent, a, b) for a, b in steps]
+    if moved is initial and any(shifts.values()):
+        moved = initial.copy()
     for (cell, layer), pairs in shifts.items():
         shapes = moved.layout.cell(cell).shapes(moved.layout.layer(*layer))
         for old, new in pairs:
+            items.append(_Moved(cell, old, new, layer))
             for shape in shapes.each_touching(kdb.Shapes.SRegions, old.bbox()):
                 if shape.polygon == old:
                     shape.polygon = new
                     break
-    return moved
+    return moved, items
+
+
+def _buried(initial: DRCLayout, table: RuleTable, items: Sequence[_Moved]) -> Iterable[tuple[str, float, BBox]]:
+    """Yield layer, share left and place of moved pieces that came to lie on other shapes of their layer.
+
+    The merged region loses what they cover: moving one via onto another removes one.
+    """
+    if not items:
+        return
+    still = initial.copy()
+    for item in items:
+        _remove(still, item)
+    flat: list[list[tuple[str, kdb.Region, kdb.Region]]] = []
+    for item in items:
+        places = placements(initial.layout, initial.top, item.cell)[:MAX_SITES]
+        rows = []
+        for name, region, step in item.regions(initial, table):
+            for trans in places:
+                rows.append((name, region.transformed(trans), region.moved(step).transformed(trans)))
+        flat.append(rows)
+    for k, rows in enumerate(flat):
+        for name, before, after in rows:
+            rest = _touching(still, table, name, after.bbox())
+            for row in (row for i, found in enumerate(flat) if i != k for row in found if row[0] == name):
+                rest += row[2]
+            if (after & rest).is_empty():
+                continue
+            around = _touching(initial, table, name, before.bbox()).merged()
+            for piece, there in zip(before.each(), after.each()):
+                own = around.interacting(kdb.Region(piece))
+                covered = (kdb.Region(there) & (rest - own)).area()
+                if covered:
+                    yield name, max(0.0, 1 - covered / own.area()), box_um(there.bbox(), initial.dbu)
+
+
+def _remove(layout: DRCLayout, item: _Moved) -> None:
+    cell = layout.layout.cell(item.cell)
+    if isinstance(item.before, kdb.Polygon):
+        assert item.layer is not None
+        for shape in cell.shapes(layout.layout.layer(*item.layer)).each_touching(
+            kdb.Shapes.SRegions, item.before.bbox()
+        ):
+            if shape.polygon == item.before:
+                shape.delete()
+                return
+        return
+    at = kdb.Vector(item.before.x, item.before.y)
+    for inst in cell.each_inst():
+        if inst.trans.disp == at and inst.cell.name == item.before.child:
+            inst.delete()
+            return
 
 
 def _shifts(removed: kdb.Region, added: kdb.Region, reach: int) -> list[tuple[kdb.Polygon, kdb.Polygon]]:
@@ -398,10 +512,16 @@ def _form(polygon: kdb.Polygon) -> str:
 # -- the circuit ---------------------------------------------------------------------------------------------------
 
 
-def _nets(golden: Reference, layout: DRCLayout) -> list[CheckResult]:
-    audit: Callable[[DRCLayout], list[Finding]] = golden.audit
+def _exact_sizes(golden: Reference, table: RuleTable, rules: Iterable[str] | None) -> bool:
+    mos = golden.stack.mos
+    if mos is None or rules is None:
+        return False
+    return {table.rules[r].primary_layer for r in rules}.isdisjoint((mos.gate, mos.active, mos.fin))
+
+
+def _nets(golden: Reference, layout: DRCLayout, exact_sizes: bool) -> list[CheckResult]:
     try:
-        findings = audit(layout)
+        findings = golden.audit(layout, exact_sizes=exact_sizes)
     except TaskError as e:  # the golden layout belongs to another technology or design: the task is at fault
         raise TaskError(f"golden layout: {e}") from e
     results = []

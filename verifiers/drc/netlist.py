@@ -161,11 +161,16 @@ class Extraction:
     def _derive(
         self, engine: kdb.LayoutToNetlist, top: kdb.Cell
     ) -> tuple[dict[str, kdb.Region], kdb.Region, kdb.Region]:
-        """Return conductors and gate areas as regions of the engine."""
+        """Return conductors and gate areas as regions of the engine.
+
+        The engine joins what touches, so that a via that only abuts a wire would conduct: contacts lose their outermost
+        database unit.
+        """
         layout, stack = self._layout, self.stack
         indices = {n: _layer_index(layout, stack, n) for n in stack.drawn}
         if flat_shapes(layout, top) > FLAT_LIMIT:
-            return derive({n: engine.make_layer(i, n) for n, i in indices.items()}, stack)
+            deep, nchannel, pchannel = derive({n: engine.make_layer(i, n) for n, i in indices.items()}, stack)
+            return {n: _core(n, r, stack) for n, r in deep.items()}, nchannel, pchannel
         # A hierarchical boolean costs milliseconds however small the layout: compute flat and hand over the results.
         nodes, *channels = derive({n: kdb.Region(top.begin_shapes_rec(i)) for n, i in indices.items()}, stack)
 
@@ -174,7 +179,9 @@ class Extraction:
             top.shapes(index).insert(region)
             return engine.make_layer(index, name)
 
-        done = {n: engine.make_layer(indices[n], n) if n in indices else hand_over(r, n) for n, r in nodes.items()}
+        nodes = {n: _core(n, r, stack) for n, r in nodes.items()}
+        drawn = {n: i for n, i in indices.items() if n not in stack.contacts}
+        done = {n: engine.make_layer(drawn[n], n) if n in drawn else hand_over(r, n) for n, r in nodes.items()}
         nchannel, pchannel = (hand_over(r, f"{c} channel") for r, c in zip(channels, CLASSES))
         return done, nchannel, pchannel
 
@@ -335,6 +342,16 @@ def _anchors(net: kdb.Net, enough: int) -> int:
         if below is not None:
             found += _anchors(below, enough - found)
     return min(found, enough)
+
+
+def _core(name: str, region: kdb.Region, stack: Stack) -> kdb.Region:
+    """Return what of a conductor takes part in joins: of contacts all but the outermost database unit."""
+    if name not in stack.contacts:
+        return region
+    if name in stack.cuts:
+        # One by one: merging vias first takes a third of the whole extraction, and nobody draws them in pieces.
+        region.merged_semantics = False
+    return region.sized(-1)
 
 
 def _layer_index(layout: kdb.Layout, stack: Stack, name: str) -> int:

@@ -128,11 +128,11 @@ class Pairing:
             findings.append(_label_finding("label_added", "a new label {}", after.labels[k], after.dbu))
         return findings
 
-    def resized(self) -> list[Finding]:
-        """Return devices whose channel changed by more than `MAX_RESIZE`."""
+    def resized(self, exact: bool = False) -> list[Finding]:
+        """Return devices whose channel changed by more than `MAX_RESIZE` or, `exact`, at all."""
         pairs = np.concatenate([self.exact, self.moved])
         old, new = self.before.device_size[pairs[:, 0]], self.after.device_size[pairs[:, 1]]
-        change = np.abs(new - old) > MAX_RESIZE * old + 1e-6
+        change = np.abs(new - old) > (0.0 if exact else MAX_RESIZE) * old + 1e-6
         findings = []
         for k in np.flatnonzero(change.any(axis=1)):
             where = _device_box(self.before, pairs[k, 0])

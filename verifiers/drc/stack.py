@@ -30,6 +30,7 @@ class Mos:
         well: Layer of the n-well, or "".
         implants: Layers of source and drain implants; a channel must not lose one.
         thresholds: Layers that choose a threshold voltage; a channel must neither lose nor gain one.
+        fin: Layer of the fins, or "".
     """
 
     gate: str
@@ -38,6 +39,7 @@ class Mos:
     well: str
     implants: tuple[str, ...] = ()
     thresholds: tuple[str, ...] = ()
+    fin: str = ""
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -52,7 +54,8 @@ class Stack:
     Attributes:
         name: Short name.
         conductors: Drawn conducting layers, vias included, from the lowest up.
-        joins: Pairs of conductors (drawn or `DERIVED`) that conduct where they touch.
+        joins: Pairs of conductors (drawn or `DERIVED`) that conduct where they overlap; touching edges do not conduct.
+        contacts: Drawn conductors of which every join has at least one: contacts and vias.
         labelled: Conductors that carry labels and pin shapes: texts and shapes on the same GDSII layer number with
             another datatype belong to them.
         mos: How transistors are drawn; None if the stack has none.
@@ -63,10 +66,16 @@ class Stack:
     name: str
     conductors: tuple[str, ...]
     joins: tuple[tuple[str, str], ...]
+    contacts: tuple[str, ...]
     labelled: tuple[str, ...]
     mos: Mos | None = None
     exempting: tuple[str, ...] = ()
     gds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Names of the contacts that are vias: they join layers above and below, never each other."""
+        return tuple(n for n in self.contacts if n.startswith("V"))
 
     @property
     def drawn(self) -> tuple[str, ...]:
@@ -75,8 +84,10 @@ class Stack:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Names of all layers that choose a kind of transistor."""
-        return (*self.mos.implants, *self.mos.thresholds) if self.mos else ()
+        """Names of all layers that choose a kind of transistor without conducting."""
+        return (
+            (*self.mos.implants, *self.mos.thresholds, *((self.mos.fin,) if self.mos.fin else ())) if self.mos else ()
+        )
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -91,11 +102,12 @@ def _metals(n: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
 
 
 _ASAP7_METALS, _ASAP7_JOINS = _metals(9)
+_ASAP7_VIAS = tuple(f"V{i}" for i in range(10))
 
 # From the transistors to M9: trench contacts (SDT) carry source and drain to LISD, and LIG contacts gates.
 _ASAP7 = Stack(
     name="asap7",
-    conductors=("SDT", "LISD", "LIG", "V0", *_ASAP7_METALS),
+    conductors=("SDT", "LISD", "LIG", "V0", *_ASAP7_METALS, "V9", "PAD"),
     joins=(
         (NDIFF, "SDT"),
         (PDIFF, "SDT"),
@@ -106,7 +118,10 @@ _ASAP7 = Stack(
         ("LIG", "V0"),
         ("V0", "M1"),
         *_ASAP7_JOINS,
+        ("M9", "V9"),
+        ("V9", "PAD"),
     ),
+    contacts=("SDT", "LIG", *_ASAP7_VIAS),
     labelled=tuple(f"M{i}" for i in range(1, 10)),
     mos=Mos(
         gate="GATE",
@@ -115,11 +130,12 @@ _ASAP7 = Stack(
         well="WELL",
         implants=("NSELECT", "PSELECT"),
         thresholds=("LVT", "SLVT", "SRAMVT"),
+        fin="FIN",
     ),
     exempting=("SRAMDRC",),
 )
 # The tutorial's technology.
-_TWO_METALS = Stack("tutorial", *_metals(2), labelled=("M1", "M2"))
+_TWO_METALS = Stack("tutorial", *_metals(2), contacts=("V1",), labelled=("M1", "M2"))
 
 _STACKS = {s.name: s for s in (_ASAP7, _TWO_METALS)}
 

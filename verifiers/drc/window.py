@@ -24,12 +24,6 @@ def conductors(layout: DRCLayout, stack: Stack, window: kdb.Box) -> dict[str, kd
     return {name: region.merged() for name, region in nodes.items()}
 
 
-def channels(layout: DRCLayout, stack: Stack, window: kdb.Box) -> kdb.Region:
-    """Return the gate areas of all transistors inside a window, in the top cell's frame."""
-    _, nchannel, pchannel = derive({name: clip(layout, stack.gds[name], window) for name in stack.drawn}, stack)
-    return nchannel + pchannel
-
-
 def clip(layout: DRCLayout, gds: tuple[int, int], window: kdb.Box) -> kdb.Region:
     """Return one layer inside a window, raw, in the top cell's frame."""
     index = layout.layer_index(*gds)
@@ -85,10 +79,10 @@ class LocalNets:
                 if name not in pair:
                     continue
                 other = pair[0] if pair[1] == name else pair[1]
-                for neighbour in unchanged[other].merged().interacting(region).each():
-                    self._join_at(name, neighbour, ("next", other, str(neighbour)))
+                for neighbour in unchanged[other].merged().overlapping(region).each():
+                    self._join_at(name, neighbour, ("next", other, str(neighbour)), by_area=True)
                 for i, piece in enumerate(self._pieces.get(other, ())):
-                    self._join_at(name, piece, (other, i))
+                    self._join_at(name, piece, (other, i), by_area=True)
         groups: dict[Any, list[tuple[Any, ...]]] = {}
         for key in self._parent:
             group = groups.setdefault(self._find(key), [])
@@ -120,11 +114,13 @@ class LocalNets:
             for pin in clip(layout, (info.layer, info.datatype), window).merged().each():
                 self._join_at(name, pin, ("pin", name, str(pin)))
 
-    def _join_at(self, name: str, shape: kdb.Box | kdb.Polygon, key: Any) -> None:
-        """Join an anchor or piece with all pieces of a conductor that it touches."""
+    def _join_at(self, name: str, shape: kdb.Box | kdb.Polygon, key: Any, by_area: bool = False) -> None:
+        """Join an anchor or piece with all pieces of a conductor that it touches or, `by_area`, overlaps."""
         box = shape if isinstance(shape, kdb.Box) else shape.bbox()
         for i, piece in enumerate(self._pieces[name]):
-            if piece.bbox().touches(box) and piece.touches(shape):
+            if not piece.bbox().touches(box) or not piece.touches(shape):
+                continue
+            if not by_area or not (kdb.Region(piece) & kdb.Region(shape)).is_empty():
                 self._parent[self._find(key)] = self._find((name, i))
 
 
