@@ -8,6 +8,7 @@ import klayout.db as kdb
 import numpy as np
 
 from edagym.verifiers.drc import DRCLayout, RuleTable
+from edagym.verifiers.drc.incremental import ShapeChange
 from edagym.verifiers.drc.markers import Box
 
 REGIONS = kdb.Shapes.SPolygons | kdb.Shapes.SBoxes | kdb.Shapes.SPaths
@@ -25,6 +26,7 @@ class RandomEditor:
         rng: Source of every choice.
         layers: Layers to edit.
         slanted: Whether to add triangles too.
+        masters: Whether to edit masters too.
     """
 
     layout: DRCLayout
@@ -32,12 +34,16 @@ class RandomEditor:
     rng: np.random.Generator
     layers: tuple[str, ...]
     slanted: bool = False
+    masters: bool = True
 
-    def edit(self) -> tuple[list[Box], str, str] | None:
-        """Make one edit; return (dirty boxes in the top cell, layer, description), or None if it came to nothing."""
+    def edit(self) -> tuple[list[Box], str, str, ShapeChange] | None:
+        """Make one edit.
+
+        Returns (dirty boxes in the top cell, layer, description, shapes), or None if it came to nothing.
+        """
         layout = self.layout.layout
         masters = [layout.cell(i) for i in self.layout.top.each_child_cell()]
-        cell = self._choice(masters) if masters and self.rng.random() < 0.25 else self.layout.top
+        cell = self._choice(masters) if masters and self.masters and self.rng.random() < 0.25 else self.layout.top
         name = str(self._choice(self.layers))
         entry = self.table.layers[name]
         shapes = cell.shapes(layout.layer(entry.layer, entry.datatype))
@@ -48,10 +54,10 @@ class RandomEditor:
             if new is None:
                 return None
             shapes.insert(new)
-            changed = [new.bbox()]
+            removed, added = [], [new]
         else:
             shape = self._choice(there)
-            changed = [shape.bbox()]
+            removed, added = [shape.polygon.dup()], []
             if kind == "delete":
                 shapes.erase(shape)
             else:
@@ -59,10 +65,14 @@ class RandomEditor:
                 if new is None:
                     return None
                 shapes.replace(shape, new)
-                changed.append(new.bbox())
-        boxes = [t * b for t in self._placements(cell) for b in changed]
+                added.append(new)
+        changed = [p.bbox() for p in removed + added]
+        placements = self._placements(cell)
+        boxes = [t * b for t in placements for b in changed]
+        shapes_of = ([p.transformed(t) for t in placements for p in some] for some in (removed, added))
+        change = ShapeChange(name, *map(tuple, shapes_of))
         text = f"{kind} {name} in {cell.name}: {' to '.join(map(str, changed))}"
-        return [(b.left, b.bottom, b.right, b.top) for b in boxes], name, text
+        return [(b.left, b.bottom, b.right, b.top) for b in boxes], name, text, change
 
     def _choice(self, options):
         return options[int(self.rng.integers(len(options)))]

@@ -21,19 +21,24 @@ BEOL = ("V0", "M1", "V1", "M2", "V2", "M3", "V3", "M4", "V4", "M5", "V5", "M6", 
 
 
 def assert_equal_after_every_edit(
-    layout: DRCLayout, edits: int, seed: int, layers: tuple[str, ...] = tuple(TABLE.layers), slanted: bool = False
+    layout: DRCLayout,
+    edits: int,
+    seed: int,
+    layers: tuple[str, ...] = tuple(TABLE.layers),
+    slanted: bool = False,
+    masters: bool = True,
 ) -> None:
     """Edit and compare complete marker sets; rules that don't read the edited layer are compared every tenth time."""
     checker = IncrementalChecker(layout, TABLE)
-    editor = RandomEditor(layout, TABLE, np.random.default_rng(seed), layers, slanted)
+    editor = RandomEditor(layout, TABLE, np.random.default_rng(seed), layers, slanted, masters)
     done = 0
     while done < edits:
         edit = editor.edit()
         if edit is None:
             continue
-        boxes, layer, text = edit
+        boxes, layer, text, change = edit
         before = checker.markers.copy()
-        changed = checker.recheck(boxes, [layer])
+        changed = checker.recheck(boxes, [layer], change if done % 4 else None)
         everything = done % 10 == 0
         rules = [r.id for r in TABLE.rules.values() if everything or layer in r.layers]
         expected = find_markers(layout, TABLE, None if everything else rules)
@@ -59,6 +64,35 @@ def test_block_high_metals() -> None:
 
 def test_slanted_shapes() -> None:
     assert_equal_after_every_edit(block(3), 100, seed=3, layers=("M1", "V0", "M2", "ACTIVE", "LIG"), slanted=True)
+
+
+def with_rails(layout: DRCLayout) -> DRCLayout:
+    """Draw long shapes at top: over the cells' own rails, gates and fins, and M2 rails with vias to M1."""
+    top, box = layout.top, layout.top.bbox()
+
+    def shapes(name: str) -> kdb.Shapes:
+        entry = TABLE.layers[name]
+        return top.shapes(layout.layout.layer(entry.layer, entry.datatype))
+
+    rails = kdb.Region(top.begin_shapes_rec(layout.layer_index(TABLE.layers["M1"].layer, 0))).merged()
+    for rail in rails.with_bbox_width(box.width() // 2, None, False).each():
+        shapes("M1").insert(rail.bbox())
+        shapes("M2").insert(rail.bbox())
+        for x in range(rail.bbox().left + 100, rail.bbox().right - 100, 1080):
+            shapes("V1").insert(kdb.Box(x, rail.bbox().bottom, x + 72, rail.bbox().top))
+    for name, dx, dy in (("GATE", 0, box.height()), ("FIN", box.width(), 0)):
+        drawn = kdb.Region(top.begin_shapes_rec(layout.layer_index(TABLE.layers[name].layer, 0))).merged()
+        b = sorted(drawn.each(), key=lambda p: p.to_s())[0].bbox()
+        shapes(name).insert(kdb.Box(b.left, b.bottom, max(b.right, b.left + dx), max(b.top, b.bottom + dy)))
+    return layout
+
+
+@pytest.mark.parametrize("layers", [("M1", "M2", "V1"), ("GATE", "FIN", "ACTIVE")])
+def test_rails_and_columns(layers: tuple[str, ...]) -> None:
+    """Long shapes, many of which cover others: only where they make a difference anything is looked at."""
+    layout = with_rails(block(8))
+    assert layout.top.shapes(layout.layer_index(TABLE.layers["M1"].layer, 0)).size() >= 3
+    assert_equal_after_every_edit(layout, 60, seed=8, layers=layers, masters=False)
 
 
 def test_flat_layout_that_empties_and_fills() -> None:

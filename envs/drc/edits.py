@@ -11,7 +11,7 @@ All coordinates are integer database units, in the frame of the edited cell; dir
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import klayout.db as kdb
@@ -35,6 +35,7 @@ from edagym.spaces.drc_edits import (
 )
 from edagym.verifiers.drc.diff import placements
 from edagym.verifiers.drc.guards import die_box
+from edagym.verifiers.drc.incremental import ShapeChange
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box
 from edagym.verifiers.drc.rules import RuleTable
@@ -56,6 +57,7 @@ class Applied:
         boxes: Boxes (x1, y1, x2, y2) in the top cell's frame that hold all differences: before and after in one box
             for each flat instance of `cell`.
         master: Whether `cell` is not the top cell, so that all its instances changed.
+        change: The shapes that were removed and added, for edits of the top cell's shapes.
     """
 
     edit: DRCEdit
@@ -63,6 +65,7 @@ class Applied:
     layers: frozenset[str]
     boxes: tuple[Box, ...]
     master: bool
+    change: ShapeChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,10 @@ class LayoutEditor:
             raise EditError("there is no edit to undo", field="undo", value=0)
         entry = self._log.pop()
         self._do(entry, forward=False)
-        return entry.applied
+        change = entry.applied.change
+        if change is None:
+            return entry.applied
+        return replace(entry.applied, change=ShapeChange(change.layer, change.added, change.removed))
 
     def restore(self, edits: Sequence[DRCEdit]) -> list[Applied]:
         """Bring the layout to the state after `edits`, an earlier value of `edits` of this or an equal editor.
@@ -169,7 +175,7 @@ class LayoutEditor:
     def _add_shape(self, edit: AddShape) -> _Entry:
         cell, gds = self._cell(edit.cell, "cell"), self._gds(edit.layer)
         value = _value(edit.points, "points")
-        applied = self._applied(edit, cell, {edit.layer}, value.bbox())
+        applied = self._with_shapes(self._applied(edit, cell, {edit.layer}, value.bbox()), None, value)
         return _Entry(applied, cell.cell_index(), self.layout.layout.layer(*gds), None, (value, 0))
 
     def _change_shape(self, edit: ChangeShape) -> _Entry:
@@ -184,6 +190,7 @@ class LayoutEditor:
             raise EditError("the change leaves the shape as it is", field="change", value=edit.change)
         box = before.bbox() if after is None else before.bbox() + after.bbox()
         applied = self._applied(edit, cell, {edit.layer}, box, None if after is None else after.bbox())
+        applied = self._with_shapes(applied, before, after)
         properties = shape.prop_id
         return _Entry(
             applied,
@@ -192,6 +199,15 @@ class LayoutEditor:
             (before, properties),
             None if after is None else (after, properties),
         )
+
+    @staticmethod
+    def _with_shapes(applied: Applied, before: ShapeValue | None, after: ShapeValue | None) -> Applied:
+        """Add the shapes themselves to what is known about an edit of the top cell."""
+        if applied.master:
+            return applied
+        (layer,) = applied.layers
+        removed, added = (() if v is None else (_polygon(v),) for v in (before, after))
+        return replace(applied, change=ShapeChange(layer, removed, added))
 
     def _gds(self, name: str) -> tuple[int, int]:
         entry = self.table.layers.get(name)

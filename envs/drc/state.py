@@ -162,8 +162,10 @@ class LayoutState:
             self._stores.move_to_end(key)
             self._checker.markers = known.copy()
         else:
-            for change in self._unchecked:
-                self._checker.recheck(change.boxes, change.layers)
+            # What the shapes of an edit tell is true only while no other edit has followed.
+            alone = len(self._unchecked) == 1
+            for applied in self._unchecked:
+                self._checker.recheck(applied.boxes, applied.layers, applied.change if alone else None)
             self._stores[key] = self._checker.markers.copy()
             if len(self._stores) > _MAX_STORES:
                 self._stores.popitem(last=False)

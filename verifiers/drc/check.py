@@ -120,14 +120,22 @@ class Result:
 
 
 class Checker:
-    """Evaluates parts of a full check. Pickles, to be sent to worker processes."""
+    """Evaluates parts of a full check. Pickles, to be sent to worker processes.
 
-    def __init__(self, layout: DRCLayout, table: RuleTable) -> None:
+    Args:
+        layout: The layout.
+        table: The rules.
+        presence: What acts on what in it, if that is known.
+    """
+
+    def __init__(self, layout: DRCLayout, table: RuleTable, presence: Presence | None = None) -> None:
         self.layout = layout
         self.table = table
         self.graph: Graph = compile_table(table, layout.dbu)
         self._plans = plan_rules(self.graph)
-        self._presence = Presence(self.graph, layer_extents(layout, self.graph), is_small(layout))
+        if presence is None:
+            presence = Presence(self.graph, layer_extents(layout, self.graph), is_small(layout))
+        self._presence = presence
         self.slants = Slants()
         self._wide: set[str] = set()
 

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import klayout.db as kdb
 
-from edagym.verifiers.drc.check import find_markers, groups, raw_shapes
+from edagym.verifiers.drc.check import Checker, Task, find_markers, groups, raw_shapes
 from edagym.verifiers.drc.expression import Expr
 from edagym.verifiers.drc.graph import Graph, compile_table
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.markers import Box, Marker, MarkerStore, touches
 from edagym.verifiers.drc.presence import Presence, Slants, is_small, layer_extents
 from edagym.verifiers.drc.rules import RuleTable
-from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, grown, plan_rules, union
+from edagym.verifiers.drc.seams import seam_layers
+from edagym.verifiers.drc.zone import Dirty, LocalView, RulePlan, box_of, grown, plan_rules, union
 
 _PAD_NM = 12
 _NEAR_NM = 200
 # Edits of a master with more placements than this are cheaper to check by evaluating the rules on the whole layout.
 _MAX_CLUSTERS = 400
+# More pieces than this are not looked at one by one.
+_MAX_PIECES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """The shapes of one layer that an edit removed and added, in database units of the top cell.
+
+    To be given only for the last edit, with all earlier ones checked: what other shapes cover is read off the layout as
+    it is. With it, a re-check looks only where the edit made a difference: at the ends of a rail that was lengthened,
+    or nowhere, where other shapes of the layer cover what was removed.
+    """
+
+    layer: str
+    removed: tuple[kdb.Polygon, ...] = ()
+    added: tuple[kdb.Polygon, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Where an edit of some layers made a difference: to the outlines of shapes, and to the area that they cover.
+
+    `seam` is the layer for whose rules the two are told apart, if they are.
+    """
+
+    layers: frozenset[str]
+    outlines: list[Box]
+    areas: list[Box]
+    seam: str | None
 
 
 class IncrementalChecker:
@@ -46,13 +77,14 @@ class IncrementalChecker:
         self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout), slants)
         self._presence = Presence(self._graph, *self._context[:2])
 
-    def recheck(self, dirty: Iterable[Box], layers: Iterable[str]) -> frozenset[str]:
+    def recheck(self, dirty: Iterable[Box], layers: Iterable[str], change: ShapeChange | None = None) -> frozenset[str]:
         """Bring the markers up to date after an edit.
 
         Args:
             dirty: Boxes in database units of the top cell that together cover every shape that was added or removed
                 (for an edit inside a master: at every placement).
             layers: Names of the layers that those shapes are on.
+            change: All that was changed, if that is shapes of one layer. Not needed, but saves time.
 
         Returns:
             The ids of the rules whose markers may have changed; those of all others have not.
@@ -65,19 +97,54 @@ class IncrementalChecker:
         everywhere = self._look(plans, names, clusters)
         if len(clusters) > _MAX_CLUSTERS:
             everywhere |= {p.rule for p in plans}
+        edit = self._edit(names, clusters, change)
+        # A notch is a space: where there are none, there are no notches either, wherever the connection runs.
+        later = [p for p in plans if p.rule in self._supersets and not self.markers.has(p.rule)]
+        first = [p for p in plans if p not in later]
+        changed = self._recheck_rules(first, everywhere, edit)
+        later = [p for p in later if p.rule in everywhere or self.markers.has(self._supersets[p.rule])]
+        changed |= self._recheck_rules(later, everywhere, edit)
+        done = {p.rule for p in plans}
+        changed |= self._replace_all([p for p in self._plans.values() if p.rule in everywhere and p.rule not in done])
+        return frozenset(changed)
+
+    def _recheck_rules(self, plans: Sequence[RulePlan], everywhere: set[str], edit: _Edit) -> set[str]:
+        """Re-check rules, those in `everywhere` on the whole layout; return those whose markers changed."""
         bounds = self._bounds()
         changed: set[str] = set()
-        for group in groups([p for p in plans if p.rule not in everywhere and p.rule not in self._supersets]):
-            for box in clusters:
-                changed |= self._recheck_box(Dirty(box, names), group, bounds)
+        local = [p for p in plans if p.rule not in everywhere]
+        seams = [p for p in local if edit.seam is not None and edit.seam in self._seams(p)]
+        for some, boxes in ((seams, edit.outlines), ([p for p in local if p not in seams], edit.areas)):
+            for group in groups(some):
+                for box in boxes:
+                    changed |= self._recheck_box(Dirty(box, edit.layers), group, bounds)
+        rest = [p for p in plans if p.rule in everywhere]
         if self._presence.small:
             # Rules that depend on what only the whole layout knows, where that can make a difference.
-            everywhere |= {
-                p.rule for p in plans if self._unknown(p) and (p.rule in changed or self.markers.has(p.rule))
-            }
-        affected = everywhere | {p.rule for p in plans if p.rule in self._supersets}
-        changed |= self._replace_all([p for p in self._plans.values() if p.rule in affected])
-        return frozenset(changed)
+            rest += [p for p in local if self._unknown(p) and (p.rule in changed or self.markers.has(p.rule))]
+        return changed | self._replace_all(rest)
+
+    def _seams(self, plan: RulePlan) -> frozenset[str]:
+        return seam_layers(self._graph, plan.outputs, self._presence)
+
+    def _edit(self, layers: frozenset[str], clusters: list[Box], change: ShapeChange | None) -> _Edit:
+        """Find out where the outlines of a layer's shapes differ, and where the area that they cover together does."""
+        if change is None or layers != {change.layer} or self._slanted(change.layer):
+            return _Edit(layers, clusters, clusters, None)
+        near = _dbu(_NEAR_NM, self.layout.dbu)
+        difference = kdb.Region(list(change.removed)) ^ kdb.Region(list(change.added))
+        outlines = _clusters(_pieces(difference), near)
+        others = kdb.Region()
+        added = list(change.added)
+        for box in outlines:
+            for polygon in (self._shapes(change.layer, box) or kdb.Region()).each():
+                if polygon in added:
+                    added.remove(polygon)
+                else:
+                    others.insert(polygon)
+        if added:  # not the layout as this edit left it
+            return _Edit(layers, clusters, clusters, None)
+        return _Edit(layers, outlines, _clusters(_pieces(difference - others), near), change.layer)
 
     def _unknown(self, plan: RulePlan) -> bool:
         return any(self._presence.acts(n) is None for n in plan.booleans)
@@ -147,16 +214,14 @@ class IncrementalChecker:
         return changed
 
     def _replace_all(self, plans: Sequence[RulePlan]) -> set[str]:
-        """Evaluate rules on the whole layout, except those whose superset has no markers."""
-        if not any(self.markers.has(p.rule) for p in plans) and all(p.rule in self._supersets for p in plans):
-            plans = [p for p in plans if self.markers.has(self._supersets[p.rule])]
+        """Evaluate rules on the whole layout."""
         if not plans:
             return set()
-        empty = {p.rule for p in plans if p.rule in self._supersets and not self.markers.has(self._supersets[p.rule])}
-        found = find_markers(self.layout, self.table, rules=[p.rule for p in plans if p.rule not in empty])
+        checker = Checker(self.layout, self.table, self._presence)
+        found = checker.run(Task(tuple(p.rule for p in plans), None)).found
         changed = set()
         for plan in plans:
-            old, new = self.markers.of(plan.rule), found.of(plan.rule)
+            old, new = self.markers.of(plan.rule), found.get(plan.rule, {})
             for m in old.keys() - new.keys():
                 self.markers.remove(m)
             for m, n in new.items():
@@ -205,6 +270,14 @@ def _monotone(e: Expr) -> bool:
     if e.op not in ("with_angle", "edges", "not", "and"):
         return False
     return _monotone(e.args[0]) and not any(_uses(a) for a in e.args[1:])
+
+
+def _pieces(region: kdb.Region) -> list[Box]:
+    """Return boxes that cover a region: one per rectangle that it consists of, if these are not many."""
+    parts = region.decompose_trapezoids_to_region()
+    if parts.count() > _MAX_PIECES:
+        parts = kdb.Region(region.bbox())
+    return [box_of(p.bbox()) for p in parts.each()]
 
 
 def _clusters(boxes: Iterable[Box], near: int) -> list[Box]:

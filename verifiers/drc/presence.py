@@ -69,13 +69,16 @@ class Slants:
 
     def __init__(self) -> None:
         self._layers: dict[str, bool] = {}
+        self._turned: bool | None = None
 
     def has(self, layout: DRCLayout, graph: Graph, name: str) -> bool:
         """Return whether a layer may have slanted edges."""
         if name not in self._layers:
             entry = graph.table.layers[name]
             index = layout.layer_index(entry.layer, entry.datatype)
-            self._layers[name] = index is not None and (_turned(layout) or _slanted(layout, index))
+            if self._turned is None:  # edits move placements, but don't turn them
+                self._turned = _turned(layout)
+            self._layers[name] = index is not None and (self._turned or _slanted(layout, index))
         return self._layers[name]
 
     def note(self, name: str, shapes: kdb.Region | None) -> None:

@@ -317,11 +317,13 @@ class LocalView:
     def _entry(self, n: int, q: Box) -> _Entry:
         """Return node `n`, right inside `q`."""
         entries = self._entries.setdefault(n, [])
+        wide = union(q, grown(self._base, self._margin[n]))
         for e in entries:
-            if contains(e.valid, q):
+            if contains(e.valid, q) and (
+                e.value is None or e.value.count() <= _FEW or _area(e.valid) <= _WASTE * _area(wide)
+            ):
                 return e
         node = self._graph.nodes[n]
-        wide = union(q, grown(self._base, self._margin[n]))
         if contains(wide, self._bounds):
             wide = grown(self._bounds, _EVERYWHERE)
         if node.op == "layer":
@@ -609,7 +611,14 @@ class LocalView:
 
 
 _EVERYWHERE = 2**28
+# A value with more objects than this, computed for an area this much larger than wanted, is rather computed anew.
+_FEW = 100
+_WASTE = 6
 _MANY = 500  # objects, from which on KLayout selects faster than Python
+
+
+def _area(b: Box) -> int:
+    return (b[2] - b[0]) * (b[3] - b[1])
 
 
 def box_of(b: kdb.Box) -> Box:
