@@ -206,7 +206,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         try:
             if isinstance(action, Command):
                 if action is Command.VERIFY:
-                    self._charged += 1
+                    self._charged += self._cost(action)
                     after = self._verify_now()
                     self._set_seen(after)
                     if self.stop_on_success and after.success(self.criterion):
@@ -214,7 +214,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
                 else:
                     ending = action.value
             else:
-                self._charged += 1
+                self._charged += self._cost(action)
                 if action is not None:
                     try:
                         self._apply(action)
@@ -236,6 +236,10 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         reward = float("nan") if self._tool_error else float(self.reward_fn(before, after, bool(ending)))
         self._render_human()
         return self._observe(), reward, ending in _TERMINATES, ending in ("budget", "tool_error"), self._info()
+
+    def _cost(self, action: EditT | Command | None) -> int:
+        """Return what an edit or a verify costs, units of budget; None: an action that could not be read."""
+        return 1
 
     def _verify_now(self) -> Verdict:
         if self._current is None:
