@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edagym.envs.core.edit_env import EditEnv, Observation
+from edagym.envs.core.edit_env import Observation
+from edagym.envs.core.tasks import Prepared, Procedural, SuiteEnv
 from edagym.envs.drc.observation import observation_space, violation_arrays
 from edagym.envs.drc.prompt import render_prompt, render_violations
 from edagym.envs.drc.queries import run_query
@@ -32,22 +32,11 @@ from edagym.verifiers.drc import DRCLayout
 from edagym.verifiers.drc.verifier import violation_reduction
 from edagym.verifiers.verdict import Verdict
 
-_PREPARED: OrderedDict[int, PreparedTask] = OrderedDict()
-_MAX_PREPARED = 64
+prepare = Prepared(PreparedTask, 128)
+"""What depends on a task only, made once per process and task object."""
 
 
-def prepare(task: DRCTask) -> PreparedTask:
-    """Return what depends on a task only, made once per process and task object."""
-    # Keyed by identity, because tasks are not hashable; entries keep their task alive, so no identity is reused.
-    prepared = _PREPARED.get(id(task))
-    if prepared is None:
-        prepared = _PREPARED[id(task)] = PreparedTask(task)
-        if len(_PREPARED) > _MAX_PREPARED:
-            _PREPARED.popitem(last=False)
-    return prepared
-
-
-class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
+class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
     """Repair the design rule violations of a layout.
 
     Actions are those of `DRCActionSpace`, observations those of `observation_space`; both are the same for every id.
@@ -68,6 +57,8 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         ValueError: If another argument is out of range.
     """
 
+    task_type = DRCTask
+
     def __init__(
         self,
         suite: str = "DRC-All",
@@ -86,7 +77,7 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
 
     def _task_table(self, suite: str, tasks: Sequence[DRCTask | str] | None) -> dict[str, DRCTask | None]:
         """Return task id -> task object; None where the suite's loader has it."""
-        from edagym.task_assets.drc.suite import SUITES, load_folder, load_task, task_ids
+        from edagym.task_assets.drc.suite import SUITES, load_folder, task_ids
 
         if tasks is None and suite not in SUITES and Path(suite).is_dir():
             return dict(load_folder(suite))
@@ -95,9 +86,12 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
             if not ids:
                 raise TaskError("the suite has not been built", field="suite", value=suite)
             return dict.fromkeys(ids)
-        if not tasks:
-            raise TaskError("an environment needs a task", field="tasks", value=[])
-        return {t.id: t for t in (load_task(t) if isinstance(t, str) else t for t in tasks)}
+        return self._given(tasks)
+
+    def _load_task(self, task_id: str) -> DRCTask:
+        from edagym.task_assets.drc.suite import load_task
+
+        return load_task(task_id)
 
     def _clear_episode(self) -> None:
         super()._clear_episode()
@@ -111,11 +105,6 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         self._violation_arrays: dict[str, np.ndarray] = {}
 
     # -- the running episode ---------------------------------------------------------------------------------------
-
-    @property
-    def task_ids(self) -> tuple[str, ...]:
-        """Ids of the tasks to choose from."""
-        return tuple(self._tasks)
 
     @property
     def view(self) -> DRCView:
@@ -191,27 +180,6 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         return {**super().__getstate__(), "_state": None, "_saved_edits": edits}
 
     # -- EditEnv ---------------------------------------------------------------------------------------------------
-
-    def _sample_task(self, rng: np.random.Generator) -> DRCTask:
-        ids = tuple(self._tasks)
-        return self.find_task(ids[int(rng.integers(len(ids)))])
-
-    def find_task(self, key: Any) -> DRCTask:
-        """Return the task of an id, or a given task object itself; raises `TaskError`."""
-        if isinstance(key, DRCTask):
-            return key
-        if not isinstance(key, str) or key not in self._tasks:
-            shown = list(self._tasks)[:10]
-            raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
-        task = self._tasks[key]
-        if task is None:
-            from edagym.task_assets.drc.suite import load_task
-
-            task = self._tasks[key] = load_task(key)
-        return task
-
-    def _task_id(self) -> str:
-        return self.task.id
 
     def _default_budget(self, task: DRCTask) -> int:
         return task.budget
@@ -342,7 +310,7 @@ class DRCEnv(EditEnv[DRCTask, DRCEdit | Query]):
         return "\n".join(lines) + "\n"
 
 
-class DRCTrainEnv(DRCEnv):
+class DRCTrainEnv(Procedural[DRCTask, DRCEdit | Query], DRCEnv):
     """Endless tasks, none of them in the fixed suite: a new one on every reset.
 
     Args:
@@ -352,25 +320,14 @@ class DRCTrainEnv(DRCEnv):
     """
 
     def __init__(self, level: str | None = None, target: str | None = None, **kwargs: Any) -> None:
-        given = sorted({"suite", "tasks"} & kwargs.keys())
-        if given:
-            raise TaskError("this environment makes its own tasks", field=", ".join(given), allowed="neither")
+        self._refuse_choice(kwargs)
         self._level, self._target = level, target
         super().__init__(**kwargs)
-
-    def _task_table(self, suite: str, tasks: Sequence[DRCTask | str] | None) -> dict[str, DRCTask | None]:
-        return {}
 
     def _prepare(self, task: DRCTask) -> PreparedTask:
         return PreparedTask(task)  # seen once: not worth a place in the shared cache
 
-    def _sample_task(self, rng: np.random.Generator) -> DRCTask:
+    def _generate(self, rng: np.random.Generator) -> DRCTask:
         from edagym.envs.drc.generator import generate_task
 
         return generate_task(rng, level=self._level, target=self._target)
-
-    def find_task(self, key: Any) -> DRCTask:
-        """Return the task of an id, or a given task object itself; raises `TaskError`."""
-        if isinstance(key, DRCTask):
-            return key
-        raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed="a DRCTask object")

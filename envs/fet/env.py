@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from edagym.envs.core.edit_env import MAX_BUDGET, EditEnv, Observation
+from edagym.envs.core.edit_env import MAX_BUDGET, Observation
+from edagym.envs.core.tasks import Prepared, Procedural, SuiteEnv
 from edagym.envs.fet.interpreter import apply_edit, drawing_window
 from edagym.envs.fet.observation import (
     LayoutArrays,
@@ -17,7 +17,6 @@ from edagym.envs.fet.observation import (
     observation_space,
     static_arrays,
 )
-from edagym.errors import TaskError
 from edagym.spaces.actions import Command, EditSpace, action_from_json, action_to_json
 from edagym.spaces.edits import AddPolygon, Edit
 from edagym.task_assets.fet.task import FETTask, TaskView
@@ -42,22 +41,10 @@ class _Prepared:
         self.verifier = FETVerifier(task)
 
 
-# Shared by the environments of a process; keyed by identity, because tasks are not hashable. Entries keep their task
-# alive, so an identity is never reused while it is here.
-_PREPARED: OrderedDict[int, _Prepared] = OrderedDict()
-_MAX_PREPARED = 256
+_prepare = Prepared(_Prepared, 256)
 
 
-def _prepare(task: FETTask) -> _Prepared:
-    prepared = _PREPARED.get(id(task))
-    if prepared is None:
-        prepared = _PREPARED[id(task)] = _Prepared(task)
-        if len(_PREPARED) > _MAX_PREPARED:
-            _PREPARED.popitem(last=False)
-    return prepared
-
-
-class FETEnv(EditEnv[FETTask, Edit]):
+class FETEnv(SuiteEnv[FETTask, Edit]):
     """Draw contacts, gates, vias and pads over fixed flakes until every requested transistor is there.
 
     Actions are those of `EditSpace`, observations those of `observation_space`; both are the same for every id.
@@ -73,6 +60,8 @@ class FETEnv(EditEnv[FETTask, Edit]):
         TaskError: If the suite or a task is unknown.
         ValueError: If another argument is out of range.
     """
+
+    task_type = FETTask
 
     def __init__(
         self,
@@ -97,20 +86,16 @@ class FETEnv(EditEnv[FETTask, Edit]):
 
     def _task_table(self, suite: str, tasks: Sequence[FETTask | str] | None) -> dict[str, FETTask | None]:
         """Return task id -> task object; None where the suite's loader has it."""
-        from edagym.task_assets.fet.suite import load_task, task_ids
+        from edagym.task_assets.fet.suite import task_ids
 
-        if tasks is None:
-            return dict.fromkeys(task_ids(suite))
-        if not tasks:
-            raise TaskError("an environment needs a task", field="tasks", value=[])
-        return {t.id: t for t in (load_task(t) if isinstance(t, str) else t for t in tasks)}
+        return dict.fromkeys(task_ids(suite)) if tasks is None else self._given(tasks)
+
+    def _load_task(self, task_id: str) -> FETTask:
+        from edagym.task_assets.fet.suite import load_task
+
+        return load_task(task_id)
 
     # -- the running episode ---------------------------------------------------------------------------------------
-
-    @property
-    def task_ids(self) -> tuple[str, ...]:
-        """Ids of the tasks to choose from."""
-        return tuple(self._tasks)
 
     @property
     def view(self) -> TaskView:
@@ -142,27 +127,6 @@ class FETEnv(EditEnv[FETTask, Edit]):
         return {**super().__getstate__(), "_prepared": None}
 
     # -- EditEnv ---------------------------------------------------------------------------------------------------
-
-    def _sample_task(self, rng: np.random.Generator) -> FETTask:
-        ids = tuple(self._tasks)
-        return self.find_task(ids[int(rng.integers(len(ids)))])
-
-    def find_task(self, key: Any) -> FETTask:
-        """Return the task of an id, or a given task object itself; raises `TaskError`."""
-        if isinstance(key, FETTask):
-            return key
-        if not isinstance(key, str) or key not in self._tasks:
-            shown = list(self._tasks)[:10]
-            raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
-        task = self._tasks[key]
-        if task is None:
-            from edagym.task_assets.fet.suite import load_task
-
-            task = self._tasks[key] = load_task(key)
-        return task
-
-    def _task_id(self) -> str:
-        return self.task.id
 
     def _default_budget(self, task: FETTask) -> int:
         return min(max(2 * int(task.metadata.get("reference_edits", 0)), MIN_BUDGET), MAX_BUDGET)
@@ -259,7 +223,7 @@ class FETEnv(EditEnv[FETTask, Edit]):
         return f"{render_text(self.view, self.layout, self.verdict)}budget left: {self.budget_left} of {self.budget}\n"
 
 
-class FETTrainEnv(FETEnv):
+class FETTrainEnv(Procedural[FETTask, Edit], FETEnv):
     """Endless procedural tasks, disjoint from the fixed suite: a new one on every reset.
 
     Args:
@@ -292,24 +256,13 @@ class FETTrainEnv(FETEnv):
             "holes": holes,
         }
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
-        given = sorted({"suite", "tasks"} & kwargs.keys())
-        if given:
-            raise TaskError("this environment makes its own tasks", field=", ".join(given), allowed="neither")
+        self._refuse_choice(kwargs)
         super().__init__(**kwargs)
-
-    def _task_table(self, suite: str, tasks: Sequence[FETTask | str] | None) -> dict[str, FETTask | None]:
-        return {}
 
     def _prepare(self, task: FETTask) -> _Prepared:
         return _Prepared(task)  # seen once: not worth a place in the shared cache
 
-    def _sample_task(self, rng: np.random.Generator) -> FETTask:
+    def _generate(self, rng: np.random.Generator) -> FETTask:
         from edagym.envs.fet.generator import generate_task
 
         return generate_task(rng, **self._wanted)
-
-    def find_task(self, key: Any) -> FETTask:
-        """Return the task of an id, or a given task object itself; raises `TaskError`."""
-        if isinstance(key, FETTask):
-            return key
-        raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed="a FETTask object")
