@@ -1,0 +1,145 @@
+"""`FlowRunner`: flow runs and functional checks of an environment, each design evaluated once per process.
+
+Backends are deterministic by contract: the same files under the same engine give the same report. So results are kept
+by the digest of the files, and a state that a searching policy comes back to costs nothing but its charge.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from edagym.envs.ppa.flow.backend import FlowBackend, FlowResult
+from edagym.errors import FlowError, ToolError
+from edagym.task_assets.ppa.design import DesignFiles
+from edagym.task_assets.ppa.task import PPATask
+from edagym.verifiers.ppa.verifier import SAME_SOURCES, FunctionCheck, check_comparable
+
+FunctionChecker = Callable[[PPATask, DesignFiles], FunctionCheck]
+"""(task, changed design) -> whether the design still does what the task's original does; raises `ToolError`."""
+
+BACKENDS = {
+    "embedded": "edagym.envs.ppa.flow.embedded:EmbeddedFlow",
+    "orfs": "edagym.envs.ppa.flow.orfs:OrfsFlow",
+}
+_MAX_RESULTS = 512
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of one design gave.
+
+    Attributes:
+        result: The completed run, or None.
+        failure: Why it did not complete, or ``""``.
+        function: The functional check of a completed run.
+    """
+
+    result: FlowResult | None
+    failure: str = ""
+    function: FunctionCheck | None = None
+
+
+def make_backend(name: str) -> FlowBackend:
+    """Return a backend by name.
+
+    Raises:
+        ToolError: If it is not installed.
+    """
+    if name not in BACKENDS:
+        raise ToolError("unknown backend", field="backend", value=name, allowed=[*BACKENDS])
+    module, _, kind = BACKENDS[name].partition(":")
+    try:
+        made: FlowBackend = getattr(importlib.import_module(module), kind)()
+    except ImportError as e:
+        raise ToolError(f"this backend is not available ({e})", field="backend", value=name) from e
+    return made
+
+
+def check_function(task: PPATask, design: DesignFiles) -> FunctionCheck:
+    """Compare a design's function with the task's original; the default `FunctionChecker`."""
+    if task.design.sources == design.sources:
+        return SAME_SOURCES
+    from edagym.envs.ppa.function import compare  # needs the synthesis engine
+
+    return compare(task, design)
+
+
+class FlowRunner:
+    """Runs designs and remembers what came out.
+
+    Args:
+        backend: A backend, or the name of one; it is made on first use.
+        function: The functional check.
+    """
+
+    def __init__(self, backend: str | FlowBackend, function: FunctionChecker = check_function) -> None:
+        self._backend, self._function = backend, function
+        self._outcomes: OrderedDict[tuple[str, ...], Outcome] = OrderedDict()
+
+    @property
+    def backend(self) -> FlowBackend:
+        """The backend; raises `ToolError` where it is missing."""
+        if isinstance(self._backend, str):
+            self._backend = make_backend(self._backend)
+        return self._backend
+
+    def run(self, task: PPATask, design: DesignFiles) -> Outcome:
+        """Run a design and check its function.
+
+        Args:
+            task: The task.
+            design: The design's files.
+
+        Raises:
+            ToolError: If an engine is missing or fails, or is another one than the task's.
+        """
+        backend = self.backend
+        key = (backend.name, backend.engine, task.design.digest(), design.digest(), repr(sorted(task.function.items())))
+        found = self._outcomes.get(key)
+        if found is None:
+            found = self._evaluate(backend, task, design)
+            self._outcomes[key] = found
+            if len(self._outcomes) > _MAX_RESULTS:
+                self._outcomes.popitem(last=False)
+        if found.result is not None:
+            check_comparable(task, found.result.report)
+        return found
+
+    def _evaluate(self, backend: FlowBackend, task: PPATask, design: DesignFiles) -> Outcome:
+        if backend.name != task.backend or (task.engine and backend.engine != task.engine):
+            raise ToolError(
+                "the task's numbers are of another flow",
+                field="engine",
+                value=f"{backend.name}: {backend.engine}",
+                allowed=f"{task.backend}: {task.engine}",
+            )
+        try:
+            result = backend.run(design)
+        except FlowError as e:
+            return Outcome(None, str(e))
+        try:
+            function = self._function(task, design)
+        except FlowError as e:
+            function = FunctionCheck(False, False, f"the function cannot be checked: {e}")
+        return Outcome(result, "", function)
+
+    def recall(self, digest: str) -> FlowResult | None:
+        """Return the kept result of a design by its digest, or None: nothing is run."""
+        for key, outcome in self._outcomes.items():
+            if key[3] == digest and outcome.result is not None:
+                return outcome.result
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_outcomes": OrderedDict()}
+
+
+@cache
+def shared_runner(name: str) -> FlowRunner:
+    """Return the runner of a backend that all environments of this process share."""
+    return FlowRunner(name)
