@@ -1032,8 +1032,8 @@ class Timing:
         self.update()
         return self._wire[pin]
 
-    def net_slacks(self) -> np.ndarray:
-        """Return the worst setup slack of the paths through each net, ps; inf where none runs."""
+    def required(self) -> np.ndarray:
+        """Return the latest allowed arrivals at the nets' drivers, float64 (launching edges, nodes), ps; inf: none."""
         graph, _, wire = self._analysis()
         arrival, slew, delay = self._arrays[2:]
         required = np.full(arrival.shape, INF)
@@ -1069,6 +1069,38 @@ class Timing:
         for order, begin, nodes in reversed(graph.back):
             value = required[:, graph.target[order]] - (delay[order] + wire[graph.pin[order]])
             required[:, nodes] = np.minimum(required[:, nodes], np.minimum.reduceat(value, begin, axis=1))
+        return required
+
+    def node_times(self) -> tuple[list[float], list[float], list[float], list[float], list[float]]:
+        """Return arrival, slew, required time and load per node and the wire delay per pin, ps and fF.
+
+        Arrival and required time of a node are those of the launching edge that leaves it the least slack.
+        """
+        required = self.required()
+        load, wire, arrival, slew, _ = self._arrays
+        if len(arrival) == 1:
+            return arrival[0].tolist(), slew.tolist(), required[0].tolist(), load.tolist(), wire.tolist()
+        with np.errstate(invalid="ignore"):
+            slack = np.where((arrival > -INF) & (required < INF), required - arrival, INF)
+        tag = slack.argmin(axis=0)
+        nodes = np.arange(arrival.shape[1])
+        late = np.where(np.isfinite(slack.min(axis=0)), arrival[tag, nodes], arrival.max(axis=0))
+        return late.tolist(), slew.tolist(), required[tag, nodes].tolist(), load.tolist(), wire.tolist()
+
+    def endpoint_edge_slacks(self) -> dict[int, tuple[float, float]]:
+        """Return per endpoint the slack of its rising and falling data edge, ps; inf where none is checked."""
+        self.update()
+        found: dict[int, tuple[float, float]] = {}
+        for row, pin in enumerate(self._row_pin):
+            slack = min(values[row] for values in self._row_slack)
+            rise, fall = found.get(pin, (INF, INF))
+            found[pin] = (min(rise, slack), fall) if self._row_edge[row] == RISE else (rise, min(fall, slack))
+        return found
+
+    def net_slacks(self) -> np.ndarray:
+        """Return the worst setup slack of the paths through each net, ps; inf where none runs."""
+        required = self.required()
+        arrival = self._arrays[2]
         slack = np.where((arrival > -INF) & (required < INF), required - np.where(arrival > -INF, arrival, 0.0), INF)
         return slack.min(axis=0).reshape(-1, 2).min(axis=1)
 
