@@ -28,7 +28,7 @@ from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts, placements
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
-from edagym.verifiers.drc.stack import DERIVED, POLY, Stack
+from edagym.verifiers.drc.stack import POLY, Stack
 from edagym.verifiers.drc.window import (
     LocalNets,
     box_um,
@@ -209,6 +209,8 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
     severed: dict[NetKey, kdb.Box] = {}
     loose: set[NetKey] = set()
     floating: list[dict[NetKey, set[str]]] = [{}, {}]
+    gone: set[str] = set()
+    stray: dict[str, kdb.Box] = {}
     findings: list[Finding] = []
     for window in windows:
         before, after = (conductors(side.layout, side.extraction.stack, window) for side in (golden, found))
@@ -224,7 +226,7 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
                 # Anchors say where the rest of a net went; only a part that lost them all has to be followed.
                 if golden.extraction.anchors(g) < 2:
                     joined.setdefault(g, {}).setdefault(m, piece.bbox())
-                elif name not in DERIVED and found.extraction.anchors(m) == 0:
+                elif name != POLY and found.extraction.anchors(m) == 0:
                     severed.setdefault(m, piece.bbox())
                 merged.setdefault(m, {}).setdefault(g, piece.bbox())
             present = before[name]
@@ -233,6 +235,11 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
                 present = present.not_inside(_gate_cuts(found, window))
             if name in golden.extraction.stack.cuts:
                 continue  # of several vias, one may go
+            if name != POLY:
+                gone |= {name for p in before[name].not_interacting(after[name]).each() if _anchored(golden, name, p)}
+                for piece in after[name].not_interacting(before[name]).each():
+                    if not _anchored(found, name, piece):
+                        stray.setdefault(name, piece.bbox())
             for side, region, nets in zip((golden, found), (present, after[name]), floating):
                 for piece in region.each():
                     key = side.extraction.net_at(name, *_inner_point(piece))
@@ -245,6 +252,8 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
             findings.append(Finding("open", text, box_um(min(boxes, key=_kdb_area), dbu)))
     for place in severed.values():
         findings.append(Finding("open", "a conductor was cut off from its net", box_um(place, dbu)))
+    for name in sorted(gone & stray.keys()):
+        findings.append(Finding("open", f"a piece of {name} was moved off its net", box_um(stray[name], dbu)))
     for origins in merged.values():
         if len(origins) > 1 and not loose.isdisjoint(origins):
             boxes = list(origins.values())
@@ -259,6 +268,11 @@ def _loose_conductors(golden: _Side, found: _Side, windows: Sequence[kdb.Box]) -
         )
         findings.append(Finding("conductor_lost", text, box_um(windows[0], dbu)))
     return findings
+
+
+def _anchored(side: _Side, name: str, piece: kdb.Polygon) -> bool:
+    net = side.extraction.net_at(name, *_inner_point(piece))
+    return net is not None and side.extraction.anchors(net) > 0
 
 
 def _unmatched(before: Iterable[set[str]], after: Iterable[set[str]]) -> list[set[str]]:

@@ -283,10 +283,10 @@ def _areas(
     moved, items = _with_moves(initial, changes)
     unit = initial.dbu * initial.dbu
     worst: tuple[float, str, float, BBox] | None = None
-    for name, share, where in _buried(initial, table, items):
+    for name, share, place in _buried(initial, table, items):
         margin = share - limits.kept(name)
         if worst is None or margin < worst[0]:
-            worst = (margin, name, share, where)
+            worst = (margin, name, share, place)
     edited = 0.0
     for site in sites:
         layers = _layers_at(site, changes, table)
@@ -368,7 +368,7 @@ def _share_kept(
             size = before.area()
             share = min(share, after.area() / size if size else 1.0)
             continue
-        gains = (after - before).area()
+        gains = float((after - before).area())
         for piece in pieces.interacting(around).each():
             # What a large piece may lose is no credit for a small one.
             size, left = piece.area(), (kdb.Region(piece) & after).area()
