@@ -41,12 +41,18 @@ def test_margin_and_aspect_ratio():
     assert tall.core_area == pytest.approx(base.core_area, rel=0.05)
 
 
-def test_given_boxes_win_over_utilisation():
-    boxes = {"die_area": (0.0, 0.0, 16.2, 16.2), "core_area": (1.08, 1.08, 15.12, 15.12)}
-    plan = make_floorplan(40.0, utilization=50, **boxes)
-    assert plan == make_floorplan(4.0, **boxes)
+BOXES = {"die_area": (0.0, 0.0, 16.2, 16.2), "core_area": (1.08, 1.08, 15.12, 15.12)}
+
+
+def test_given_boxes_do_not_depend_on_the_netlist():
+    plan = make_floorplan(40.0, **BOXES)
+    assert plan == make_floorplan(4.0, **BOXES)
     assert plan.die_area == pytest.approx(262.44)
     assert (plan.rows, plan.sites) == (52, 260)
+
+
+def test_utilisation_counts_before_boxes():
+    assert make_floorplan(40.0, utilization=50, **BOXES) == make_floorplan(40.0, utilization=50)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def make_floorplan(
 
     Args:
         synth_area: Area of the mapped netlist, um2.
-        utilization: ``CORE_UTILIZATION``, per cent; used when no boxes are given.
+        utilization: ``CORE_UTILIZATION``, per cent; where it is given, boxes do not count.
         aspect_ratio: ``CORE_ASPECT_RATIO``, height over width.
         margin: ``CORE_MARGIN``: distance from core to die on each side, um.
         die_area: ``DIE_AREA``, (x1, y1, x2, y2), um.
@@ -76,14 +76,7 @@ def make_floorplan(
     Raises:
         FlowError: If the boxes are no boxes, the core leaves the die or holds no row, or nothing says how large it is.
     """
-    if die_area is not None and core_area is not None:
-        die, core = _dbu(die_area), _dbu(core_area)
-        for name, box in (("DIE_AREA", die), ("CORE_AREA", core)):
-            if box[0] >= box[2] or box[1] >= box[3]:
-                raise _error(f"{name} is empty", value=box)
-        if core[0] < die[0] or core[1] < die[1] or core[2] > die[2] or core[3] > die[3]:
-            raise _error("CORE_AREA leaves DIE_AREA", value=core, allowed=die)
-    elif utilization is not None:
+    if utilization is not None:
         if not (0 < utilization <= 100 and aspect_ratio > 0 and margin >= 0 and synth_area > 0):
             raise _error("utilisation, aspect ratio or margin out of range", value=(utilization, aspect_ratio, margin))
         space = round(margin * 1000)
@@ -91,6 +84,13 @@ def make_floorplan(
         height = round(width * aspect_ratio)
         die = (0, 0, width + 2 * space, height + 2 * space)
         core = (space, space, space + width, space + height)
+    elif die_area is not None and core_area is not None:
+        die, core = _dbu(die_area), _dbu(core_area)
+        for name, box in (("DIE_AREA", die), ("CORE_AREA", core)):
+            if box[0] >= box[2] or box[1] >= box[3]:
+                raise _error(f"{name} is empty", value=box)
+        if core[0] < die[0] or core[1] < die[1] or core[2] > die[2] or core[3] > die[3]:
+            raise _error("CORE_AREA leaves DIE_AREA", value=core, allowed=die)
     else:
         raise _error("neither CORE_UTILIZATION nor DIE_AREA with CORE_AREA is given")
     left, bottom = -(-core[0] // SITE) * SITE, -(-core[1] // ROW) * ROW
