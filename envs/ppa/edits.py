@@ -25,16 +25,18 @@ def apply_edit(task: PPATask, design: DesignFiles, edit: PPAEdit) -> DesignFiles
             added or removed, a file that is not the design's, a passage that does not occur exactly once.
     """
     try:
-        if isinstance(edit, SetKnob):
-            changed = _set_knob(design, edit)
-        elif isinstance(edit, ReplaceText):
-            changed = _replace(design, edit)
-        else:
-            changed = _set_constraint(design, edit)
+        changed = change(design, edit)
         check_design(task, changed)
     except (FlowError, TaskError) as e:
         raise EditError(str(e), field=e.field) from None
     return changed
+
+
+def change(design: DesignFiles, edit: PPAEdit) -> DesignFiles:
+    """Return the design after an edit, without a task's rules; raises `EditError`, `FlowError` or `TaskError`."""
+    if isinstance(edit, SetKnob):
+        return _set_knob(design, edit)
+    return _replace(design, edit) if isinstance(edit, ReplaceText) else _set_constraint(design, edit)
 
 
 def check_design(task: PPATask, design: DesignFiles) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edagym.envs.core.edit_env import EditEnv, Observation
+from edagym.envs.core.edit_env import Observation
+from edagym.envs.core.tasks import Prepared, Procedural, SuiteEnv
 from edagym.envs.ppa.edits import apply_edit
 from edagym.envs.ppa.flow.backend import FlowBackend
 from edagym.envs.ppa.observation import observation_space
@@ -19,7 +20,6 @@ from edagym.envs.ppa.state import (
     MAX_PATH_LINES,
     PreparedTask,
     Run,
-    prepare,
     setting_of,
     task_from_plain,
     visible_files,
@@ -37,11 +37,13 @@ from edagym.verifiers.ppa.score import score
 from edagym.verifiers.ppa.verifier import NEVER_RUN, verify
 from edagym.verifiers.verdict import Verdict
 
+prepare = Prepared(PreparedTask, 128)
+"""What depends on a task only, made once per process and task object."""
 FREE_EDITS = 50
 """Edits per unit of budget that cost nothing where only runs are charged."""
 
 
-class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
+class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
     """Bring a design's effective period, power and area to their targets.
 
     Actions are those of `PPAActionSpace`, observations those of `observation_space`; both are the same for every id.
@@ -70,6 +72,8 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
         TaskError: If the suite or a task is unknown.
         ValueError: If another argument is out of range.
     """
+
+    task_type = PPATask
 
     def __init__(
         self,
@@ -100,7 +104,7 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
 
     def _task_table(self, suite: str, tasks: Sequence[PPATask | str] | None) -> dict[str, PPATask | None]:
         """Return task id -> task object; None where the suite's loader has it."""
-        from edagym.task_assets.ppa.suite import SUITES, load_folder, load_task, task_ids
+        from edagym.task_assets.ppa.suite import SUITES, load_folder, task_ids
 
         if tasks is None and suite not in SUITES and Path(suite).is_dir():
             return dict(load_folder(suite))
@@ -109,9 +113,12 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
             if not ids:
                 raise TaskError("the suite has not been built", field="suite", value=suite)
             return dict.fromkeys(ids)
-        if not tasks:
-            raise TaskError("an environment needs a task", field="tasks", value=[])
-        return {t.id: t for t in (load_task(t) if isinstance(t, str) else t for t in tasks)}
+        return self._given(tasks)
+
+    def _load_task(self, task_id: str) -> PPATask:
+        from edagym.task_assets.ppa.suite import load_task
+
+        return load_task(task_id)
 
     def _clear_episode(self) -> None:
         super()._clear_episode()
@@ -122,11 +129,6 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
         self._running = False
 
     # -- the running episode ---------------------------------------------------------------------------------------
-
-    @property
-    def task_ids(self) -> tuple[str, ...]:
-        """Ids of the tasks to choose from."""
-        return tuple(self._tasks)
 
     @property
     def view(self) -> PPAView:
@@ -181,27 +183,6 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
         return {**super().__getstate__(), "_prepared": None}
 
     # -- EditEnv ---------------------------------------------------------------------------------------------------
-
-    def _sample_task(self, rng: np.random.Generator) -> PPATask:
-        ids = tuple(self._tasks)
-        return self.find_task(ids[int(rng.integers(len(ids)))])
-
-    def find_task(self, key: Any) -> PPATask:
-        """Return the task of an id, or a given task object itself; raises `TaskError`."""
-        if isinstance(key, PPATask):
-            return key
-        if not isinstance(key, str) or key not in self._tasks:
-            shown = list(self._tasks)[:10]
-            raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
-        task = self._tasks[key]
-        if task is None:
-            from edagym.task_assets.ppa.suite import load_task
-
-            task = self._tasks[key] = load_task(key)
-        return task
-
-    def _task_id(self) -> str:
-        return self.task.id
 
     def _default_budget(self, task: PPATask) -> int:
         return task.budget if self.charge == "actions" else RUNS
@@ -384,3 +365,35 @@ class PPAEnv(EditEnv[PPATask, PPAEdit | PPAQuery]):
         scored = score(self.task.initial, self.task.targets, values)
         lines.append(f"score {scored.nis:.3f} (left alone: {scored.nothing:.3f})")
         return "\n".join(lines) + "\n"
+
+
+class PPATrainEnv(Procedural[PPATask, PPAEdit | PPAQuery], PPAEnv):
+    """Endless tasks drawn from sweep tables, none of them in the fixed suite: a new one on every reset.
+
+    Args:
+        kind: ``"performance"``, ``"power"``, ``"area"`` or ``"multi"``; None: any.
+        level: ``"L1"`` or ``"L2"``; None: any.
+        sweeps: Folder with sweep tables; None: the shipped ones.
+        **kwargs: See `PPAEnv` (but neither suite nor tasks).
+
+    Raises:
+        TaskError: If there are no sweep tables, or one is malformed.
+    """
+
+    def __init__(
+        self, kind: str | None = None, level: str | None = None, sweeps: str | None = None, **kwargs: Any
+    ) -> None:
+        from edagym.task_assets.ppa.sweep import FOLDER, load_sweeps
+
+        self._refuse_choice(kwargs)
+        self._kind, self._level = kind, level
+        self._sweeps = load_sweeps(FOLDER if sweeps is None else sweeps)
+        super().__init__(**kwargs)
+
+    def _prepare(self, task: PPATask) -> PreparedTask:
+        return PreparedTask(task)  # seen once: not worth a place in the shared cache
+
+    def _generate(self, rng: np.random.Generator) -> PPATask:
+        from edagym.envs.ppa.training import sample_task
+
+        return sample_task(rng, self._sweeps, kind=self._kind, level=self._level)

@@ -212,9 +212,11 @@ class _Call:
         return compile_pattern(pattern, flags, self.name)
 
     def whole(self, text: str, default: int = 0) -> int:
-        if not re.fullmatch(r"[+-]?\d{1,9}", text or str(default)):
+        if not text:
+            return default
+        if not re.fullmatch(r"[+-]?\d{1,9}", text):
             raise self.refuse("not a whole number", text)
-        return int(text or default)
+        return int(text)
 
 
 def compile_pattern(pattern: str, flags: int, tool: str) -> re.Pattern[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,21 +124,6 @@ class PreparedTask:
 def task_from_plain(data: Any) -> PPATask:
     """Undo `PreparedTask.plain`; raises `TaskError`, `KeyError` or `TypeError`."""
     return PPATask.from_dict(data["task"], DesignFiles(dict(data["design"])), dict(data["facts"]), source="snapshot")
-
-
-_PREPARED: OrderedDict[int, PreparedTask] = OrderedDict()
-_MAX_PREPARED = 64
-
-
-def prepare(task: PPATask) -> PreparedTask:
-    """Return what depends on a task only, made once per process and task object."""
-    # Keyed by identity, because tasks are not hashable; entries keep their task alive, so no identity is reused.
-    prepared = _PREPARED.get(id(task))
-    if prepared is None:
-        prepared = _PREPARED[id(task)] = PreparedTask(task)
-        if len(_PREPARED) > _MAX_PREPARED:
-            _PREPARED.popitem(last=False)
-    return prepared
 
 
 @dataclass(frozen=True)
