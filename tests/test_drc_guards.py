@@ -32,6 +32,7 @@ IDS = [
     "strict_markers",
     "strict_rectilinear",
     "strict_die",
+    "strict_elsewhere",
     "strict_area_kept",
     "strict_edited_area",
     "strict_opens",

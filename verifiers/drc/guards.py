@@ -32,9 +32,11 @@ from edagym.verifiers.drc.diff import (
     placements,
     with_instances_moved,
 )
+from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.layout import DRCLayout
-from edagym.verifiers.drc.markers import Box
+from edagym.verifiers.drc.markers import Box, MarkerStore
 from edagym.verifiers.drc.pairing import FindingKind
+from edagym.verifiers.drc.report import RoiUm, inside, roi_box
 from edagym.verifiers.drc.rules import RuleTable
 from edagym.verifiers.drc.window import box_um
 from edagym.verifiers.verdict import BBox, CheckResult
@@ -114,6 +116,7 @@ def strict_checks(
     *,
     rules: Iterable[str] | None = None,
     changes: LayoutChanges | None = None,
+    roi: RoiUm | None = None,
 ) -> list[CheckResult]:
     """Run all strict guards.
 
@@ -127,6 +130,7 @@ def strict_checks(
             to repair a rule about itself, and transistors may change their sizes only to repair one about active areas,
             gates or fins (or where the rules are unknown).
         changes: Differences of `layout` from `initial`, if they are at hand.
+        roi: Region of interest in um. Violations outside do not count, but there must not be more of them than before.
 
     Returns:
         One result per guard, all with `strict=True`, always the same ids in the same order; but if database unit or
@@ -154,6 +158,7 @@ def strict_checks(
             "strict_markers",
             "strict_rectilinear",
             "strict_die",
+            "strict_elsewhere",
         )
         skipped = (*names, "strict_area_kept", "strict_edited_area", *(name for name, _ in _NETS))
         return results + [_result(name, True, _SKIPPED) for name in skipped]
@@ -166,6 +171,7 @@ def strict_checks(
         _markers(changes, table, golden.stack.exempting, rules or (), initial.dbu),
         _rectilinear(changes, initial.dbu),
         _die(initial, layout),
+        _elsewhere(initial, layout, table, changes, roi),
         *_areas(initial, layout, table, limits, changes),
         *_nets(golden, layout, _exact_sizes(golden, table, rules)),
     ]
@@ -265,6 +271,32 @@ def _die(initial: DRCLayout, layout: DRCLayout) -> CheckResult:
     inside = found.empty() or found.inside(die)
     text = "all shapes lie inside the die" if inside else f"shapes reach outside the die {die}, to {found}"
     return _result("strict_die", inside, text, None if inside else box_um(found, initial.dbu))
+
+
+def _elsewhere(
+    initial: DRCLayout, layout: DRCLayout, table: RuleTable, changes: LayoutChanges, roi: RoiUm | None
+) -> CheckResult:
+    """A violation that was pushed out of the region of interest is not repaired."""
+    name = "strict_elsewhere"
+    if roi is None:
+        return _result(name, True, "there is no region of interest: all violations count")
+    box = roi_box(roi, initial.dbu)
+    boxes = [
+        (found.left, found.bottom, found.right, found.top)
+        for site in changes.sites(initial.layout, layout.layout)
+        for found in (*site.in_top(initial.layout, initial.top), *site.in_top(layout.layout, layout.top))
+    ]
+    counts, places = [], {}
+    for source in (initial, layout):
+        checker = IncrementalChecker(source, table, MarkerStore(table.rules, source.dbu))
+        checker.recheck(boxes, table.layers)
+        outside = [m for m in checker.markers if not inside(m.bbox, box)]
+        counts.append(Counter(m.rule for m in outside))
+        places = {m.rule: kdb.Box(*m.bbox) for m in outside}
+    more = sorted((counts[1] - counts[0]).items())
+    texts = [f"{n} new violation(s) of {rule} outside the region of interest" for rule, n in more]
+    where = box_um(places[more[0][0]], initial.dbu) if more else None
+    return _result(name, not more, _first(texts, "no new violations outside the region of interest"), where)
 
 
 def _first(faults: Sequence[str], otherwise: str) -> str:

@@ -63,7 +63,7 @@ class DRCVerifier:
             guards: list[CheckResult] = []
             if strict:
                 guards = strict_checks(
-                    self.initial, report.layout, self.table, self.limits, self.golden, rules=self.counts
+                    self.initial, report.layout, self.table, self.limits, self.golden, rules=self.counts, roi=report.roi
                 )
         except EDAGymError:
             raise
