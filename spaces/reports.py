@@ -16,22 +16,24 @@ MAX_RUNS = 32
 MAX_VALUE = 1e12
 MAX_GAP = 1e3
 STAGE_METRICS = (
-    "synth__design__instance__area__stdcell",
-    "synth__design__instance__count__stdcell",
-    "floorplan__design__core__area",
+    "synth__design__instance__area",
+    "synth__design__instance__count",
+    "floorplan__design__instance__area",
     "floorplan__design__instance__utilization",
-    "finish__timing__setup__wns",
-    "finish__timing__setup__tns",
+    "cts__timing__setup__ws",
+    "cts__timing__setup__tns",
     "finish__timing__setup__ws",
+    "finish__timing__setup__tns",
+    "finish__timing__hold__ws",
+    "finish__timing__drv__setup_violation_count",
+    "finish__design__core__area",
     "finish__design__instance__area",
     "finish__design__instance__count",
     "finish__design__instance__utilization",
     "finish__power__internal__total",
     "finish__power__switching__total",
     "finish__power__leakage__total",
-    "finish__clock__skew__setup",
-    "detailedroute__route__wirelength",
-    "finish__timing__drv__setup_violation_count",
+    "finish__route__wirelength__estimated",
 )
 """Stage metrics in the observation; 0 where a backend does not state one."""
 FLOW_FAILED, COMPLETED, BROKEN, SUCCESS = 0, 1, 2, 3
@@ -68,7 +70,7 @@ class ReportSpace(Dict):
         target: (3,) float32: largest allowed value; 0: the metric is free.
         has_target: (3,) int8.
         gap: (3,) float32: (value - target) / target, at most 1000; 0: free. Positive: missed.
-        stage_metrics: (16,) float32: `STAGE_METRICS` of the last completed run.
+        stage_metrics: (18,) float32: `STAGE_METRICS` of the last completed run.
         history_status: (32,) int8: see `RunRow`; -1: no such run. Oldest first.
         history_report: (32, 3) float32.
         history_nis: (32,) float32.

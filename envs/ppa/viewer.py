@@ -1,10 +1,11 @@
-"""Pictures of a PPA attempt: the placement coloured by slack, the slacks of all endpoints, the runs against the targets.
+"""Pictures of a PPA attempt: placement coloured by slack, slacks of all endpoints, the runs against the targets.
 
 Drawn with Pillow, without a display. Lengths of the placement are um, slacks ps.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -181,7 +182,7 @@ def _runs(
         px, py = at(x, y)
         color = "#222222" if i == 0 else _hex(_WORST) if i == len(points) - 1 else _hex(_BEST)
         canvas.polygons([[[(px - r, py), (px, py - r), (px + r, py), (px, py + r)]]], color, 0.9)
-    for a, b in zip(points, points[1:]):
+    for a, b in itertools.pairwise(points):
         canvas.line(at(*a), at(*b), "#999999", 1.0)
     for k, value in enumerate(spans[0]):
         canvas.text((x1 if k else x0, y1 + font), f"{value:.4g}", font * 0.8, anchor="end" if k else "start")
