@@ -240,6 +240,8 @@ def set_variable(text: str, name: str, value: str) -> str:
         begin, end = effective.span
         pad = " " if begin == end and value else ""
         tail = text[end:]
+        if begin == end and tail.lstrip(" \t")[:1] in ("", "\r", "\n"):
+            tail = tail.lstrip(" \t")
         new = text[:begin] + pad + value + (" " if pad and tail[:1] == "#" else "") + tail
     assignments(new)
     return new

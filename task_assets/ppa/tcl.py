@@ -79,8 +79,8 @@ class _Reader:
     def __init__(self, text: str, path: str) -> None:
         self.text, self.path, self.at, self.depth = text, path, 0, 0
 
-    def fail(self, message: str) -> FlowError:
-        line = self.text.count("\n", 0, self.at) + 1
+    def fail(self, message: str, at: int | None = None) -> FlowError:
+        line = self.text.count("\n", 0, self.at if at is None else at) + 1
         return FlowError(f"{self.path}, line {line}: {message}", field="constraints")
 
     def peek(self) -> str:
@@ -135,7 +135,7 @@ class _Reader:
             self.at += 1
             parts = self.parts('"')
             if self.peek() != '"':
-                raise self.fail("a quote is not closed")
+                raise self.fail("a quote is not closed", begin)
             self.at += 1
             self.end_of_word(ends)
         else:
@@ -156,7 +156,7 @@ class _Reader:
             self.at += 1
             if depth == 0:
                 return Literal(self.text[begin : self.at - 1], (begin, self.at - 1))
-        raise self.fail("a brace is not closed")
+        raise self.fail("a brace is not closed", begin)
 
     def parts(self, ends: str) -> tuple[Part, ...]:
         found: list[Part] = []
