@@ -173,8 +173,9 @@ def test_sweep_round_trip(tmp_path):
 
 def test_difference_leads_from_one_setting_to_another():
     base, flow = make_design(), FormulaFlow()
-    for start in (*SETTINGS, []):
-        for end in (*SETTINGS, []):
+    chosen = (*SETTINGS[::5], [])
+    for start in chosen:
+        for end in chosen:
             path = difference(base, start, end)
             found = apply_settings(apply_settings(base, start), path)
             if not any(e.get("value") == "95" for e in (*start, *end)):

@@ -378,6 +378,8 @@ class _AwkParser:
                 return lambda r: r.field(len(r.fields))
             index = int(field[1:])
             return lambda r: r.field(index)
+        if self.text[self.skip() : self.at + 1] in (">", "|"):
+            raise _awk_refuse("output to files and commands is not allowed", self.text)
         raise _awk_refuse("this is not allowed", self.text)
 
     def columns(self) -> list[list[_Value]]:
