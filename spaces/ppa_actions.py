@@ -53,6 +53,8 @@ OPERATIONS = (
 WAYS = ("place", "number", "unset")
 MAX_CHOICES = 16
 MAX_FANOUT = 10_000
+_ROW = 256
+"""Bytes per row of a text's array: Gymnasium's checker wants long vectors to be normalised numbers."""
 _FANOUTS = (2, 64)
 """Range of places for the fan-out; beyond it numbers go."""
 
@@ -104,16 +106,16 @@ class PPAActionSpace(Dict):
         knob: Discrete(96), row of the knob table.
         way: Discrete(3), index into `WAYS`: how the value is given. ``unset``: the knob or the fan-out bound is unset.
         place: (4,) float32 in [0, 1]: the value's numbers as places in their ranges.
-        number: (4,) float32: the value's numbers themselves (ps, um, %).
+        number: (4, 1) float32: the value's numbers themselves (ps, um, %).
         choice: Discrete(16): switches: odd is on; names: index of the choice; threshold voltages: bit k set: choice k.
         clock: Discrete(8): row of the clock table, for set_period.
         direction: Discrete(3), index into ``("", "input", "output")``, for set_io_fraction.
         file: Discrete(64): row of the file table, for edit_file.
-        old: (16384,) uint8: UTF-8 bytes of the passage to replace; for knobs of type text, the value is `new`.
+        old: (64, 256) uint8: UTF-8 bytes, row by row, of the passage to replace.
         n_old: Discrete(16385).
-        new: (16384,) uint8: what takes its place.
+        new: (64, 256) uint8: what takes its place; for knobs of type text, the value.
         n_new: Discrete(16385).
-        command: (512,) uint8: UTF-8 bytes of a read_file command.
+        command: (2, 256) uint8: UTF-8 bytes of a read_file command.
         n_command: Discrete(513).
 
     Args:
@@ -127,16 +129,16 @@ class PPAActionSpace(Dict):
                 "knob": Discrete(MAX_KNOBS),
                 "way": Discrete(len(WAYS)),
                 "place": Box(0.0, 1.0, (4,), np.float32),
-                "number": Box(-MAX_PERIOD, MAX_PERIOD, (4,), np.float32),
+                "number": Box(-MAX_PERIOD, MAX_PERIOD, (4, 1), np.float32),
                 "choice": Discrete(MAX_CHOICES),
                 "clock": Discrete(MAX_CLOCKS),
                 "direction": Discrete(len(DIRECTIONS)),
                 "file": Discrete(MAX_FILES),
-                "old": Box(0, 255, (MAX_TEXT,), np.uint8),
+                "old": Box(0, 255, (MAX_TEXT // _ROW, _ROW), np.uint8),
                 "n_old": Discrete(MAX_TEXT + 1),
-                "new": Box(0, 255, (MAX_TEXT,), np.uint8),
+                "new": Box(0, 255, (MAX_TEXT // _ROW, _ROW), np.uint8),
                 "n_new": Discrete(MAX_TEXT + 1),
-                "command": Box(0, 255, (MAX_COMMAND,), np.uint8),
+                "command": Box(0, 255, (MAX_COMMAND // _ROW, _ROW), np.uint8),
                 "n_command": Discrete(MAX_COMMAND + 1),
             },
             seed=seed,
@@ -264,13 +266,13 @@ def _row(action: Mapping[str, Any], key: str, size: int) -> int:
 
 def _text(action: Mapping[str, Any], key: str, limit: int) -> str:
     n = _row(action, f"n_{key}", limit + 1)
-    return np.asarray(action[key], np.uint8)[:n].tobytes().decode("utf-8")
+    return np.asarray(action[key], np.uint8).ravel()[:n].tobytes().decode("utf-8")
 
 
 def _number(action: Mapping[str, Any], way: str, bounds: tuple[float, float], index: int = 0) -> float:
     if way == "unset":
         raise EditError("a value is needed", field="way", value=way, allowed=WAYS[:2])
-    value = float(np.asarray(action[way])[index])
+    value = float(np.asarray(action[way]).ravel()[index])
     if not math.isfinite(value):
         raise EditError("not a finite number", field=way, value=value)
     if way == "place":
@@ -331,14 +333,14 @@ def _put_numbers(out: dict[str, Any], numbers: Sequence[float]) -> None:
     for k, v in enumerate(numbers):
         if not -MAX_PERIOD <= v <= MAX_PERIOD:
             raise EditError("number out of range", field="number", value=v, allowed=f"+-{MAX_PERIOD:g}")
-        out["number"][k] = v
+        out["number"][k, 0] = v
 
 
 def _put_text(out: dict[str, Any], key: str, text: str, limit: int) -> None:
     data = text.encode("utf-8", errors="surrogatepass")
     if len(data) > limit:
         raise EditError("the text is too long", field=key, value=len(data), allowed=f"<= {limit} bytes")
-    out[key][: len(data)] = np.frombuffer(data, np.uint8)
+    out[key].ravel()[: len(data)] = np.frombuffer(data, np.uint8)
     out[f"n_{key}"] = np.int64(len(data))
 
 

@@ -124,7 +124,7 @@ def _placement(canvas: Canvas, frame: _Frame, placement: Placement | None) -> No
         color = slack_color(float(placement.slacks[i]), worst)
         groups.setdefault(color, []).append([ring(placement.boxes[i])])
     for color in sorted(groups):
-        canvas.polygons(groups[color], color, 0.9)
+        canvas.polygons(groups[color], color)
 
 
 def _histogram(canvas: Canvas, frame: _Frame, slacks: np.ndarray | None) -> None:
