@@ -22,9 +22,14 @@ _SLACK = 0.02
 
 
 def compare_active(
-    golden: DRCLayout, found: DRCLayout, stack: Stack, windows: Sequence[kdb.Box], exact: bool = False
+    golden: DRCLayout,
+    found: DRCLayout,
+    stack: Stack,
+    windows: Sequence[kdb.Box],
+    exact: bool = False,
+    only: DRCLayout | None = None,
 ) -> list[Finding]:
-    """Compare the active areas of two layouts.
+    """Compare the active areas of two layouts, each piece with the one that lies in its place.
 
     Args:
         golden: The original.
@@ -32,6 +37,7 @@ def compare_active(
         stack: The conductors of the technology.
         windows: Boxes in the top cell's frame that hold all differences.
         exact: Whether the number of fins has to stay; else it may change by `MAX_RESIZE` of it.
+        only: A part of the original: only its active areas are compared. None: all.
 
     Returns:
         Findings of the kind ``device_changed``.
@@ -49,12 +55,15 @@ def compare_active(
             continue
         changed.merge()
         pieces = _pieces(before, mos).interacting(changed)
+        if only is not None:
+            pieces = pieces.inside(clip(only, stack.gds[mos.active], window))
         others = [p.dup() for p in _pieces(after, mos).each()]
         for piece in pieces.each():
             same = _best_overlap(piece, others)
             if same is not None:
                 findings += _changed(piece, before, same, after, mos, exact, golden.dbu)
-        findings += _wells(before, after, mos, changed, golden.dbu)
+        if only is None:
+            findings += _wells(before, after, mos, changed, golden.dbu)
     return findings
 
 

@@ -24,7 +24,13 @@ import klayout.db as kdb
 
 from edagym.errors import EDAGymError, TaskError, ToolError
 from edagym.verifiers.drc.active import compare_active
-from edagym.verifiers.drc.diff import LayoutChanges, compare_layouts, placements, with_instances_moved
+from edagym.verifiers.drc.diff import (
+    LayoutChanges,
+    compare_layouts,
+    placements,
+    with_instances_moved,
+    without_instances,
+)
 from edagym.verifiers.drc.layout import DRCLayout
 from edagym.verifiers.drc.netlist import Extraction, NetKey, Netlist
 from edagym.verifiers.drc.pairing import FINDING_KINDS, Finding, Pairing
@@ -112,9 +118,10 @@ class Reference:
             found = Extraction(layout.layout, layout.top.name, self.stack)
             windows = self._windows(layout, changes)
             steps = _steps(layout, changes)
-            base, _ = with_instances_moved(self.layout, changes)
+            base = with_instances_moved(self.layout, changes)[0]
             golden = _Side(self.extraction, self.layout)
-            return _audit(golden, _Side(found, layout), windows, steps, self.netlist, base, exact_sizes)
+            still = without_instances(self.layout, [a for a, _ in changes.moves]) if changes.moves else None
+            return _audit(golden, _Side(found, layout), windows, steps, self.netlist, base, still, exact_sizes)
         except EDAGymError:
             raise
         except RuntimeError as e:
@@ -155,9 +162,14 @@ def _audit(
     steps: Sequence[tuple[int, int]],
     netlist: Netlist | None = None,
     base: DRCLayout | None = None,
+    still: DRCLayout | None = None,
     exact_sizes: bool = False,
 ) -> list[Finding]:
-    """Compare two extracted layouts; `base` is the original with instances where the other layout has them."""
+    """Compare two extracted layouts.
+
+    `base` is the original with instances where the other layout has them, `still` the original without those that were
+    displaced.
+    """
     before = golden.extraction.netlist if netlist is None else netlist
     pairing = Pairing(before, found.extraction.netlist, steps)
     findings = pairing.kept_in_place()
@@ -172,6 +184,8 @@ def _audit(
     findings += pairing.resized(exact_sizes)
     stack = golden.extraction.stack
     findings += compare_active(golden.layout if base is None else base, found.layout, stack, windows, exact_sizes)
+    if still is not None:
+        findings += compare_active(golden.layout, found.layout, stack, windows, exact_sizes, only=still)
     findings += _loose_conductors(golden, found, windows)
     findings.sort(key=lambda f: FINDING_KINDS.index(f.kind))
     return findings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import klayout.db as kdb
@@ -221,6 +221,17 @@ def with_instances_moved(
                 inst.trans = kdb.Trans(kdb.Vector(b.x - a.x, b.y - a.y)) * inst.trans
                 break
     return moved, steps
+
+
+def without_instances(original: DRCLayout, instances: Iterable[Instance]) -> DRCLayout:
+    """Return a copy of a layout without some of its instances."""
+    rest = original.copy()
+    for gone in instances:
+        at = kdb.Vector(gone.x, gone.y)
+        found = (i for i in rest.layout.cell(gone.parent).each_inst() if i.trans.disp == at)
+        for inst in [i for i in found if rest.layout.cell(i.cell_index).name == gone.child][:1]:
+            inst.delete()
+    return rest
 
 
 def instances(layout: kdb.Layout, cell: str) -> list[Instance]:

@@ -31,6 +31,7 @@ from edagym.verifiers.drc.diff import (
     compare_layouts,
     placements,
     with_instances_moved,
+    without_instances,
 )
 from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.layout import DRCLayout
@@ -475,9 +476,13 @@ def _buried(initial: DRCLayout, table: RuleTable, items: Sequence[_Moved]) -> It
     """
     if not items:
         return
-    still = initial.copy()
+    still = without_instances(initial, [i.before for i in items if isinstance(i.before, Instance)])
     for item in items:
-        _remove(still, item)
+        if item.layer is not None:
+            for shape in still.layout.cell(item.cell).shapes(still.layout.layer(*item.layer)).each(kdb.Shapes.SRegions):
+                if shape.polygon == item.before:
+                    shape.delete()
+                    break
     flat: list[list[tuple[str, kdb.Region, kdb.Region]]] = []
     for item in items:
         places = placements(initial.layout, initial.top, item.cell)[:MAX_SITES]
@@ -499,24 +504,6 @@ def _buried(initial: DRCLayout, table: RuleTable, items: Sequence[_Moved]) -> It
                 covered = (kdb.Region(there) & (rest - own)).area()
                 if covered:
                     yield name, max(0.0, 1 - covered / own.area()), box_um(there.bbox(), initial.dbu)
-
-
-def _remove(layout: DRCLayout, item: _Moved) -> None:
-    cell = layout.layout.cell(item.cell)
-    if isinstance(item.before, kdb.Polygon):
-        assert item.layer is not None
-        for shape in cell.shapes(layout.layout.layer(*item.layer)).each_touching(
-            kdb.Shapes.SRegions, item.before.bbox()
-        ):
-            if shape.polygon == item.before:
-                shape.delete()
-                return
-        return
-    at = kdb.Vector(item.before.x, item.before.y)
-    for inst in cell.each_inst():
-        if inst.trans.disp == at and inst.cell.name == item.before.child:
-            inst.delete()
-            return
 
 
 def _shifts(removed: kdb.Region, added: kdb.Region, reach: int) -> list[tuple[kdb.Polygon, kdb.Polygon]]:
