@@ -231,11 +231,12 @@ def cluster_bootstrap(
             raise ValueError(f"arm {arm!r} has shape {data.shape}, but there are {index.size} group labels")
         known = ~np.isnan(data)
         top = np.bincount(index, weights=np.where(known, data, 0.0), minlength=len(labels))
-        sums[arm] = (top, np.bincount(index, weights=known.astype(np.float64), minlength=len(labels)))
+        size = np.bincount(index, weights=known.astype(np.float64), minlength=len(labels))
+        sums[arm] = (top.astype(np.float64), size.astype(np.float64))
     parts: dict[str, list[Array]] = {arm: [] for arm in arms}
     for drawn in _draws(len(labels), draws, rng):
-        for arm, (top, size) in sums.items():
-            parts[arm].append(_ratio(top[drawn].sum(axis=1), size[drawn].sum(axis=1)))
+        for arm, (total, sizes) in sums.items():
+            parts[arm].append(_ratio(total[drawn].sum(axis=1), sizes[drawn].sum(axis=1)))
     return {arm: np.concatenate(blocks) for arm, blocks in parts.items()}
 
 
