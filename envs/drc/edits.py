@@ -103,21 +103,30 @@ class LayoutEditor:
         """All applied edits, oldest first: with the initial layout, a complete snapshot as plain data."""
         return tuple(entry.applied.edit for entry in self._log)
 
+    @property
+    def applied(self) -> tuple[Applied, ...]:
+        """Where the applied edits changed the layout, oldest first."""
+        return tuple(entry.applied for entry in self._log)
+
     def apply(self, edit: DRCEdit) -> Applied:
         """Apply one edit.
 
         Raises:
             EditError: If the edit is refused; names field, value and what is allowed. The layout is as it was.
         """
-        if isinstance(edit, MoveCell):
-            entry = self._move_cell(edit)
-        elif isinstance(edit, AddShape):
-            entry = self._add_shape(edit)
-        else:
-            entry = self._change_shape(edit)
+        try:
+            entry = self._entry(edit)
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError, RuntimeError) as e:
+            # Edits that were not read from JSON may hold anything: NaN, infinities, text for numbers.
+            raise EditError(f"malformed edit ({e})", field="edit", value=repr(edit)[:200]) from e
         self._do(entry, forward=True)
         self._log.append(entry)
         return entry.applied
+
+    def _entry(self, edit: DRCEdit) -> _Entry:
+        if isinstance(edit, MoveCell):
+            return self._move_cell(edit)
+        return self._add_shape(edit) if isinstance(edit, AddShape) else self._change_shape(edit)
 
     def undo(self) -> Applied:
         """Take the last edit back and return where the layout changed.
