@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edagym.errors import TaskError
+from edagym.errors import TaskError, ToolError
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.designs import Interface
 from edagym.task_assets.ppa.sdc import Constraints
@@ -24,12 +24,15 @@ def compare(task: PPATask, design: DesignFiles) -> FunctionCheck:
         design: The changed design.
 
     Raises:
-        TaskError: If the task does not say how the design's ports talk.
-        ToolError: If the original cannot be checked, or an engine fails.
+        ToolError: If the task does not say how the design's ports talk, the original cannot be checked, or an engine
+            fails: no verdict on the agent.
     """
     from edagym.verifiers.ppa.equivalence import check_equivalence
 
-    interface = Interface.from_dict(task.function)
+    try:
+        interface = Interface.from_dict(task.function)
+    except TaskError as e:
+        raise ToolError(f"the function of this design cannot be compared ({e})", field="function") from e
     found = check_equivalence(task.design.sources, design.sources, task.config().design_name, interface)
     failed = [c.message for c in found.checks if not c.passed]
     if failed:

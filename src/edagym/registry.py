@@ -10,6 +10,8 @@ _FET = "edagym.envs.fet.env:FETEnv"
 _FET_TRAIN = "edagym.envs.fet.env:FETTrainEnv"
 _DRC = "edagym.envs.drc.env:DRCEnv"
 _DRC_TRAIN = "edagym.envs.drc.env:DRCTrainEnv"
+_PPA = "edagym.envs.ppa.env:PPAEnv"
+_PPA_TRAIN = "edagym.envs.ppa.env:PPATrainEnv"
 
 ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "FET-L1-v0": (_FET, {"suite": "FET-L1"}),
@@ -26,6 +28,16 @@ ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "DRC-Reasoning-L2-v0": (_DRC, {"suite": "DRC-Reasoning-L2"}),
     "DRC-Reasoning-L3-v0": (_DRC, {"suite": "DRC-Reasoning-L3"}),
     "DRC-Train-v0": (_DRC_TRAIN, {}),
+    "PPA-Performance-L1-v0": (_PPA, {"suite": "PPA-Performance-L1"}),
+    "PPA-Performance-L2-v0": (_PPA, {"suite": "PPA-Performance-L2"}),
+    "PPA-Performance-L3-v0": (_PPA, {"suite": "PPA-Performance-L3"}),
+    "PPA-Power-L1-v0": (_PPA, {"suite": "PPA-Power-L1"}),
+    "PPA-Power-L2-v0": (_PPA, {"suite": "PPA-Power-L2"}),
+    "PPA-Area-L1-v0": (_PPA, {"suite": "PPA-Area-L1"}),
+    "PPA-Area-L2-v0": (_PPA, {"suite": "PPA-Area-L2"}),
+    "PPA-Multi-L1-v0": (_PPA, {"suite": "PPA-Multi-L1"}),
+    "PPA-Multi-L2-v0": (_PPA, {"suite": "PPA-Multi-L2"}),
+    "PPA-Train-v0": (_PPA_TRAIN, {}),
 }
 """Id -> (entry point, keyword arguments). Budgets are the environments' own, so no id has max_episode_steps."""
 

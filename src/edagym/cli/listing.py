@@ -10,7 +10,7 @@ from typing import Any
 from edagym.cli.common import FAIL, PASS, add_json_flag, emit, table
 from edagym.errors import TaskError
 
-FAMILIES = ("FET", "DRC")
+FAMILIES = ("FET", "DRC", "PPA")
 _ABOUT = {
     "L1": "template level L1: one flake, one transistor",
     "L2": "template level L2",
@@ -25,6 +25,15 @@ _ABOUT = {
     "Reasoning-L1": "a fault of a careless router or library that takes one edit",
     "Reasoning-L2": "faults that take several edits",
     "Reasoning-L3": "several faults",
+    "Performance-L1": "effective period, one knob away from the reference",
+    "Performance-L2": "effective period, several knobs away",
+    "Performance-L3": "effective period that takes a change of the sources or constraints",
+    "Power-L1": "power, one knob away from the reference",
+    "Power-L2": "power, several knobs away",
+    "Area-L1": "die area, one knob away from the reference",
+    "Area-L2": "die area, several knobs away",
+    "Multi-L1": "a trade-off of two of period, power and area",
+    "Multi-L2": "a trade-off of all three",
 }
 
 
@@ -53,6 +62,7 @@ def id_table(family: str | None = None) -> list[IdRow]:
 
     from edagym.task_assets.drc import suite as drc
     from edagym.task_assets.fet import suite as fet
+    from edagym.task_assets.ppa import suite as ppa
 
     if family is not None and family not in FAMILIES:
         raise TaskError("unknown family", field="family", value=family, allowed=FAMILIES)
@@ -63,7 +73,7 @@ def id_table(family: str | None = None) -> list[IdRow]:
             continue
         name = rest.rsplit("-", 1)[0]
         suite = f"{head}-{name}"
-        module = fet if head == "FET" else drc
+        module: Any = {"FET": fet, "DRC": drc, "PPA": ppa}[head]
         rows.append(IdRow(env_id, len(module.task_ids(suite)) if suite in module.SUITES else None, _ABOUT[name]))
     return rows
 
@@ -99,7 +109,7 @@ def _run(args: argparse.Namespace) -> int:
             raise TaskError("only FET has published statistics", field="family", value=args.family, allowed="FET")
         return _stats(args)
     if args.tasks:
-        return _drc_tasks(args) if args.family == "DRC" else _tasks(args)
+        return {"DRC": _drc_tasks, "PPA": _ppa_tasks}.get(args.family, _tasks)(args)
     if args.markdown and not args.json:
         print(id_table_markdown(rows), end="")
         return PASS
@@ -155,6 +165,26 @@ def _drc_tasks(args: argparse.Namespace) -> int:
     ]
     shown = [(t.id, t.total, t.budget, len(t.gds), " ".join(sorted(t.counts))) for t in tasks]
     emit(args, data, table(shown, ("task", "violations", "budget", "bytes", "rules")))
+    return PASS
+
+
+def _ppa_tasks(args: argparse.Namespace) -> int:
+    from edagym.task_assets.ppa.suite import load_task, task_ids
+
+    tasks = [load_task(task_id) for task_id in task_ids()]
+    data = [
+        {
+            "id": t.id,
+            "design": t.config().design_name,
+            "backend": t.backend,
+            "initial": dict(t.initial),
+            "targets": dict(t.targets),
+            "to_improve": list(t.to_improve),
+        }
+        for t in tasks
+    ]
+    shown = [(d["id"], d["design"], d["backend"], " ".join(d["to_improve"])) for d in data]
+    emit(args, data, table(shown, ("task", "design", "backend", "to improve")))
     return PASS
 
 
