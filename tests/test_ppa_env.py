@@ -324,6 +324,7 @@ def test_runs_can_be_the_only_charge():
         (SetKnob("VERILOG_FILES", "x.v"), "locked"),
         (SetKnob("PRE_CTS_TCL", "x"), "locked"),
         (SetKnob("MAGIC", "1"), "unknown variable"),
+        (SetKnob("CORE_MARGIN", "0"), "this task locks"),
         (SetKnob("CORE_UTILIZATION", "500"), "not a value"),
         (SetKnob("ROUTE_EFFORT", "$(shell x)"), "not a value"),
         (SetKnob("ROUTE_EFFORT", "x # y"), "not a value"),

@@ -90,8 +90,10 @@ def test_view_hides_the_reference():
         ({"targets": {"speed": 1.0}}, "targets.speed"),
         ({"targets": {"die_area": -1.0}}, "targets.die_area"),
         ({"initial": {"die_area": 1.0}}, "initial"),
-        ({"bounds": {"period": [300, 200], "io_fraction": None}}, "bounds.period"),
+        ({"bounds": {"period": [300, 200], "io_fraction": None, "locked": []}}, "bounds.period"),
         ({"bounds": {"period": 300, "io_fraction": None}}, "bounds.period"),
+        ({"bounds": {"period": [1, 2], "io_fraction": None}}, "locked"),
+        ({"bounds": {"period": [1, 2], "io_fraction": None, "locked": ["X"]}}, "bounds.locked"),
         ({"verification_only": {}}, "reference"),
         ({"verification_only": {"reference": [3], "reference_values": {}, "metadata": {}}}, "reference"),
     ],
@@ -126,7 +128,7 @@ def test_facts_do_not_follow_links(tmp_path):
 
 def test_bounds():
     constraints = parse_sdc(make_design().one(".sdc")[1])
-    assert default_bounds(constraints) == Bounds((150.0, 600.0), (0.2, 0.5))
+    assert default_bounds(constraints) == Bounds((150.0, 600.0), (0.2, 0.5), ("CORE_MARGIN",))
     assert default_bounds(parse_sdc("create_clock -name c -period 100\n")).io_fraction is None
 
 

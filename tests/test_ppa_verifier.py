@@ -40,6 +40,7 @@ def test_the_reference_passes():
         "locked",
         "files",
         "strict_function",
+        "strict_knobs",
         "strict_clocks",
         "strict_io_delays",
         "strict_exceptions",
@@ -103,6 +104,15 @@ def test_locked_variables(config, message):
     verdict = verify(TASK, make_design(config), GOOD, SAME_SOURCES)
     assert failed(verdict, "paper") == ["locked"]
     assert message in verdict.failed()[0].message
+
+
+def test_knobs_that_a_task_locks():
+    verdict = verify(TASK, make_design(CONFIG + "export CORE_MARGIN = 0\n"), GOOD, SAME_SOURCES)
+    assert failed(verdict, "paper") == []
+    assert failed(verdict) == ["strict_knobs"]
+    assert "CORE_MARGIN" in verdict.failed()[0].message
+    # Spelling the default out is no change.
+    assert verify(TASK, make_design(CONFIG + "export CORE_MARGIN = 1\n"), GOOD, SAME_SOURCES).strict_success
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from edagym.task_assets.ppa.config import is_locked, locked_variables, parse_con
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.knobs import knob_table
 from edagym.task_assets.ppa.task import PPATask
-from edagym.verifiers.ppa.verifier import constraint_faults
+from edagym.verifiers.ppa.verifier import constraint_faults, knob_fault
 
 
 def apply_edit(task: PPATask, design: DesignFiles, edit: PPAEdit) -> DesignFiles:
@@ -42,7 +42,8 @@ def change(design: DesignFiles, edit: PPAEdit) -> DesignFiles:
 def check_design(task: PPATask, design: DesignFiles) -> None:
     """Raise `EditError` or `FlowError` if a design's configuration or constraints break the task's rules."""
     path, text = design.one(".mk")
-    parse_config(text, path)
+    if fault := knob_fault(task, parse_config(text, path)):
+        raise EditError(fault, field="knobs")
     before, after = locked_variables(task.design.one(".mk")[1]), locked_variables(text, path)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):

@@ -40,7 +40,9 @@ def render_prompt(view: PPAView, actions: str) -> str:
         f"You may edit the configuration ({_only(view, '.mk')}), the constraints ({_only(view, '.sdc')}) and the "
         f"Verilog sources ({', '.join(view.design.sources)}). The design has to keep its function; it may take a fixed "
         "number of cycles more or less.",
-        f"`{REFERENCE_PAGE}` describes the variables of the configuration. Those that name the design are locked.",
+        f"`{REFERENCE_PAGE}` describes the variables of the configuration. Locked are those that name the design"
+        + "".join(f", and {name}" for name in view.bounds.locked)
+        + ".",
         f"The clock period may be {period[0]:g} to {period[1]:g} ps"
         + (
             f", input and output delays {view.bounds.io_fraction[0]:g} to {view.bounds.io_fraction[1]:g} of it"

@@ -177,7 +177,7 @@ def _runs(
     corner = at(*(spans[k][1] if goals[k] is None else float(goals[k] or 0.0) for k in range(2)))
     canvas.polygons([[[(x0, y1), (corner[0], y1), corner, (x0, corner[1])]]], "#b8dfb8", 0.7)
     canvas.outlines([[(x0, y0), (x1, y0), (x1, y1), (x0, y1)]], "#888888", 1.0)
-    r = max(font / 4, 2.0)
+    r = max(font / 2.5, 3.0)
     for i, (x, y) in enumerate(points):
         px, py = at(x, y)
         color = "#222222" if i == 0 else _hex(_WORST) if i == len(points) - 1 else _hex(_BEST)

@@ -17,6 +17,7 @@ from typing import Any
 from edagym.errors import FlowError, TaskError
 from edagym.task_assets.ppa.config import FlowConfig, parse_config
 from edagym.task_assets.ppa.design import MAX_FILE_BYTES, DesignFiles
+from edagym.task_assets.ppa.knobs import knob_table
 from edagym.task_assets.ppa.sdc import Constraints, parse_sdc
 
 SCHEMA_VERSION = 1
@@ -33,6 +34,8 @@ BUDGET = 16
 RUNS = 18
 """Flow runs of an episode for policies that are charged by the run (Appendix E.2)."""
 MAX_BUDGET = 32_767
+FREE_AREA = ("CORE_MARGIN",)
+"""Knobs that take area off the die and nothing off the design: locked by default."""
 FACTS = ("logs", "reports")
 """Folders with what the flow wrote for the initial design; read-only for agents."""
 _FACT_SUFFIXES = (".json", ".rpt", ".txt", ".log")
@@ -47,12 +50,17 @@ class Bounds:
         period: Smallest and largest period of the first clock, ps. Other clocks keep theirs.
         io_fraction: Smallest and largest input and output delay as a fraction of the period; None: none are there, and
             none need be.
+        locked: Knobs that keep their value.
     """
 
     period: tuple[float, float]
     io_fraction: tuple[float, float] | None
+    locked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        unknown = [name for name in self.locked if name not in knob_table()]
+        if unknown:
+            raise TaskError("unknown knobs", field="bounds.locked", value=unknown)
         for name, pair in (("bounds.period", self.period), ("bounds.io_fraction", self.io_fraction)):
             if pair is not None and not (0 <= pair[0] <= pair[1] < math.inf):
                 raise TaskError("not a range", field=name, value=pair, allowed="0 <= low <= high")
@@ -62,11 +70,12 @@ def default_bounds(constraints: Constraints, period_factors: tuple[float, float]
     """Return bounds that let the first clock's period move by factors, and delays grow up to half the period.
 
     Delays may not shrink: on paths from and to pins they are most of what a period is made of, and giving them away
-    would solve a task without changing the design.
+    would solve a task without changing the design. Likewise the margin around the core is locked: it is where the power
+    ring goes, which no metric sees.
     """
     low, high = (round(constraints.period * f, 3) for f in period_factors)
     share = constraints.io_fraction
-    return Bounds((low, high), None if share is None else (round(share, 9), max(0.5, round(share, 9))))
+    return Bounds((low, high), None if share is None else (round(share, 9), max(0.5, round(share, 9))), FREE_AREA)
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,7 @@ class PPATask:
             "bounds": {
                 "period": list(bounds.period),
                 "io_fraction": None if bounds.io_fraction is None else list(bounds.io_fraction),
+                "locked": list(bounds.locked),
             },
             "function": dict(self.function),
             "budget": self.budget,
@@ -268,6 +278,7 @@ class PPATask:
             bounds=Bounds(
                 _pair(bounds.get("period"), "bounds.period", source),
                 None if share is None else _pair(share, "bounds.io_fraction", source),
+                tuple(str(name) for name in _get(bounds, "locked", list, source)),
             ),
             initial_metrics=_numbers(data, "initial_metrics", source),
             function=dict(_get(data, "function", Mapping, source)),

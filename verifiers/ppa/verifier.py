@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edagym.errors import FlowError, TaskError, ToolError
-from edagym.task_assets.ppa.config import locked_variables, parse_config
+from edagym.task_assets.ppa.config import FlowConfig, locked_variables, parse_config
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.sdc import Constraints, parse_sdc
 from edagym.task_assets.ppa.task import METRICS, UNITS, PPATask
@@ -74,9 +74,9 @@ def verify(
 
     Returns:
         Checks ``flow``, ``target:<metric>``, ``function``, ``locked``, ``files``; strict: ``strict_function``,
-        ``strict_clocks``, ``strict_io_delays``, ``strict_exceptions``. Metrics: the values scored, ``nis``,
-        ``nis_nothing`` (its value for a design left alone), ``score:<metric>``, ``completed``, and ``nis_flagged``: 1
-        where the function broke, so that the score says nothing.
+        ``strict_knobs``, ``strict_clocks``, ``strict_io_delays``, ``strict_exceptions``. Metrics: the values scored,
+        ``nis``, ``nis_nothing`` (its value for a design left alone), ``score:<metric>``, ``completed``, and
+        ``nis_flagged``: 1 where the function broke, so that the score says nothing.
 
     Raises:
         ToolError: If the report is of another backend or engine than the task's numbers.
@@ -97,6 +97,7 @@ def verify(
     checks.append(_function(function, strict=False))
     checks += _config_checks(task, design)
     checks.append(_function(function, strict=True))
+    checks.append(_knob_check(task, design))
     checks += _constraint_checks(task, design)
     metrics = dict(values or task.initial)
     metrics |= {"nis": scored.nis, "nis_nothing": scored.nothing}
@@ -148,6 +149,22 @@ def _config_checks(task: PPATask, design: DesignFiles) -> list[CheckResult]:
     except (FlowError, TaskError) as e:
         changed, message = ["?"], str(e)
     return [CheckResult("locked", "locked", not changed, message=message), files]
+
+
+def _knob_check(task: PPATask, design: DesignFiles) -> CheckResult:
+    try:
+        path, text = design.one(".mk")
+        fault = knob_fault(task, parse_config(text, path))
+    except (FlowError, TaskError) as e:
+        fault = str(e)
+    return CheckResult("strict_knobs", "strict_knobs", not fault, message=fault or "within bounds", strict=True)
+
+
+def knob_fault(task: PPATask, now: FlowConfig) -> str:
+    """Return which knobs that the task locks have another value, or ``""``."""
+    before = task.config()
+    changed = [name for name in task.bounds.locked if before.value(name) != now.value(name)]
+    return f"knobs that this task locks were changed: {', '.join(changed)}" if changed else ""
 
 
 def _constraint_checks(task: PPATask, design: DesignFiles) -> list[CheckResult]:
