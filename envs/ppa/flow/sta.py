@@ -1,15 +1,15 @@
 """`Timing`: static timing of a netlist with table lookups (NLDM), whole or only where an edit reaches.
 
-Model. Every arc's delay and output slew are bilinear in input slew and load (linear beyond the table's ends). A net loads
-its driver with its pins' and its wire's capacitance; a wire delays each sink by Elmore's formula, where the load along the
-path falls linearly from the whole net's to the sink's own, and widens its slew as a step through an RC would be. Arrival
-and slew are the worst over all arcs, per edge, as in graph-based analysis; arrivals are kept per launching clock edge.
-Registers launch from their active clock edge and are checked by their setup and hold tables. A latch launches from its
-opening edge and is checked at its closing edge; time borrowing and asynchronous arcs are left out. Ideal clocks reach
-registers after a given latency with slew 0, propagated ones through the buffers of the netlist.
+Model. Every arc's delay and output slew are bilinear in input slew and load (linear beyond the table's ends). A net
+loads its driver with its pins' and its wire's capacitance; a wire delays each sink by Elmore's formula, where the load
+along the path falls linearly from the whole net's to the sink's own, and widens its slew as a step through an RC would
+be. Arrival and slew are the worst over all arcs, per edge, as in graph-based analysis; arrivals are kept per launching
+clock edge. Registers launch from their active clock edge and are checked by their setup and hold tables. A latch
+launches from its opening edge and is checked at its closing edge; time borrowing and asynchronous arcs are left out.
+Ideal clocks reach registers after a given latency with slew 0, propagated ones through the netlist's buffers.
 
-`Timing.refresh` computes everything with numpy, level by level. `Timing.update` recomputes only what the netlist's edits
-reach, in plain Python; both use the same operations in the same order, so that their results are equal to the last bit.
+`Timing.refresh` computes everything with numpy, level by level. `Timing.update` recomputes only what the netlist's
+edits reach, in plain Python; both use the same operations in the same order, so their results are equal to the last bit.
 
 A *node* is a net's edge at its driver, numbered ``2 * net + edge``. Units: ps, fF, kohm, um.
 """
@@ -17,6 +17,7 @@ A *node* is a net's edge at its driver, numbered ``2 * net + edge``. Units: ps, 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,8 +47,8 @@ class Stage:
         inst: Instance; -1 for the input port that starts a path.
         pin_in: Its input pin on the path; -1 for a start.
         edge_in: Edge at that pin.
-        pin_out: Its output pin (the port's pin for a start at a port; the endpoint's pin, with `inst` -1 or the capturing
-            register, at the end).
+        pin_out: Its output pin (the port's pin for a start at a port; the endpoint's pin, with `inst` -1 or the
+            capturing register, at the end).
         edge_out: Edge at that pin.
         wire: Wire delay to `pin_in`, ps.
         delay: Delay from `pin_in` to `pin_out`, ps.
@@ -77,8 +78,7 @@ class Path:
         slack: ps.
         arrival: At the endpoint, ps.
         required: ps.
-        stages: From the start to the endpoint; the first is a port or a register's clock-to-output stage (preceded by the
-            clock network's stages if the clock is propagated).
+        stages: From the start (an input or clock port) to the endpoint.
     """
 
     endpoint: int
@@ -241,7 +241,7 @@ def _slices(levels: np.ndarray, nodes: np.ndarray) -> list[tuple[int, int, np.nd
         return []
     bounds = np.concatenate([[0], np.flatnonzero(levels[1:] != levels[:-1]) + 1, [len(levels)]]).tolist()
     made = []
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in itertools.pairwise(bounds):
         part = nodes[start:end]
         begin = np.flatnonzero(np.concatenate([[True], part[1:] != part[:-1]]))
         made.append((start, end, begin, part[begin]))
@@ -1000,7 +1000,7 @@ class Timing:
 
     def total_negative_slack(self) -> float:
         """Return the sum of the negative endpoint slacks, ps (zero or below)."""
-        return sum(slack for slack in self.endpoint_slacks().tolist() if slack < 0)
+        return sum((slack for slack in self.endpoint_slacks().tolist() if slack < 0), 0.0)
 
     def arrival(self, net: int, edge: int) -> float:
         """Return the latest arrival at a net's driver over all launching clocks, ps; -inf if none."""
@@ -1097,6 +1097,15 @@ class Timing:
             found[pin] = (min(rise, slack), fall) if self._row_edge[row] == RISE else (rise, min(fall, slack))
         return found
 
+    def spreads(self) -> np.ndarray:
+        """Return float64 (pins,): what the wire to each sink adds to the square of the slew, ps^2."""
+        self.update()
+        return np.array(self._wide[: len(self.netlist.pin_net)])
+
+    def levels(self) -> np.ndarray:
+        """Return int64 (nets,): each net's longest distance from a port or a constant, in gates."""
+        return self._analysis()[0].level
+
     def net_slacks(self) -> np.ndarray:
         """Return the worst setup slack of the paths through each net, ps; inf where none runs."""
         required = self.required()
@@ -1107,11 +1116,11 @@ class Timing:
     def inst_slacks(self) -> np.ndarray:
         """Return per instance the worst setup slack through its outputs, ps; inf where no path runs."""
         nets = self.net_slacks().tolist()
-        slack = np.full(len(self.netlist.inst_name), INF)
-        for inst in self.netlist.instances():
-            found = [nets[self.netlist.pin_net[pin]] for pin in self.netlist.output_pins(inst)]
-            slack[inst] = min((s for s, pin in zip(found, self.netlist.output_pins(inst)) if self.netlist.pin_net[pin] >= 0),
-                              default=INF)  # fmt: skip
+        netlist = self.netlist
+        slack = np.full(len(netlist.inst_name), INF)
+        for inst in netlist.instances():
+            driven = [netlist.pin_net[pin] for pin in netlist.output_pins(inst)]
+            slack[inst] = min((nets[net] for net in driven if net >= 0), default=INF)
         return slack
 
     def _analysis(self) -> tuple[_Graph, np.ndarray, np.ndarray]:
