@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 
+import klayout.db as kdb
+import klayout.rdb as rdb
 import pytest
 from drc_cases import bars, write_benchmark
 
 from edagym.cli import main
 from edagym.envs.drc.env import DRCEnv
+from edagym.errors import ToolError
 from edagym.task_assets.drc.suite import load_folder
+from edagym.verifiers.drc import load_table
+from edagym.verifiers.drc.lyrdb import read_lyrdb
 
 
 @pytest.fixture
@@ -43,6 +48,72 @@ def test_clean(run, tmp_path):
     code, out, _ = run("drc", tmp_path / "a.gds", "--json")
     assert code == 0
     assert json.loads(out)["items"] == []
+
+
+def test_report_database(run, tmp_path):
+    """KLayout reads what we write: categories, cells with an example placement, values in the cell's frame."""
+    (tmp_path / "a.gds").write_bytes(bars(10))
+    out = tmp_path / "a.lyrdb"
+    code, text, _ = run("drc", tmp_path / "a.gds", "--lyrdb", out, "--json")
+    (item,) = json.loads(text)["items"]
+    assert code == 1
+    database = rdb.ReportDatabase("")
+    database.load(str(out))
+    assert (database.top_cell_name, database.generator) == ("top_cell", "edagym drc")
+    assert {c.name() for c in database.each_category()} == set(load_table().rules)
+    (entry,) = database.each_item()
+    assert database.category_by_id(entry.category_id()).name() == item["category"] == "M1.S.1"
+    cell = database.cell_by_id(entry.cell_id())
+    assert cell.name() == item["cell_name"] == "PAIR"
+    (reference,) = cell.each_reference()
+    assert database.cell_by_id(reference.parent_cell_id).name() == "top_cell"
+    assert reference.trans == kdb.DCplxTrans(1.0, 0.0, False, 1.0, 0.5)
+    assert [v.to_s() for v in entry.each_value()] == item["values"]
+    (imported,) = read_lyrdb(out).items
+    assert (imported.rule, imported.cell, imported.value) == ("M1.S.1", "PAIR", item["values"][0])
+
+
+def test_report_database_of_a_clean_layout(run, tmp_path):
+    (tmp_path / "a.gds").write_bytes(bars(40))
+    assert run("drc", tmp_path / "a.gds", "--lyrdb", tmp_path / "a.lyrdb")[0] == 0
+    assert read_lyrdb(tmp_path / "a.lyrdb").items == ()
+
+
+def test_report_database_nowhere(run, tmp_path):
+    (tmp_path / "a.gds").write_bytes(bars(10))
+    for target in (tmp_path, tmp_path / "no" / "a.lyrdb"):
+        code, out, err = run("drc", tmp_path / "a.gds", "--lyrdb", target)
+        assert (code, out) == (2, "")
+        assert str(target) in err
+
+
+def test_rule_table_from_a_file(run, tmp_path):
+    (tmp_path / "a.gds").write_bytes(bars(10))
+    table = dict(load_table("tutorial").data)
+    (tmp_path / "mine.json").write_text(json.dumps(table))
+    code, out, _ = run("drc", tmp_path / "a.gds", "--rules", tmp_path / "mine.json", "--json")
+    assert code in (0, 1)
+    assert json.loads(out)["rules"] == table["name"]
+    assert run("drc", tmp_path / "a.gds", "--rules", "tutorial", "--json")[1] == out
+
+
+def test_progress_goes_to_standard_error(run, tmp_path):
+    (tmp_path / "a.gds").write_bytes(bars(10))
+    code, out, err = run("drc", tmp_path / "a.gds")
+    assert "DRC" in err
+    assert "DRC:" not in out
+    assert run("drc", tmp_path / "a.gds", "--json")[2] == ""
+
+
+def test_tool_error(run, tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ToolError("a worker process failed")
+
+    monkeypatch.setattr("edagym.verifiers.drc.full_check", broken)
+    (tmp_path / "a.gds").write_bytes(bars(10))
+    code, out, err = run("drc", tmp_path / "a.gds")
+    assert (code, out) == (3, "")
+    assert "tool error" in err
 
 
 def test_region_of_interest(run, tmp_path):

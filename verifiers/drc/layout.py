@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from edagym.errors import TaskError
 
 COORD_LIMIT = 2**29
 MAX_FLAT_SHAPES = 20_000_000
+MAX_BYTES = 2_000_000_000
+# Checks take time that grows with the third power of the number of shapes on one spot.
+MAX_STACK = 100
+_SAMPLES = 2000
 
 
 class DRCLayout:
@@ -37,9 +42,12 @@ class DRCLayout:
         """Read a layout file (GDSII, OASIS or whatever KLayout reads).
 
         Raises:
-            TaskError: If the file can't be read or is refused; see `from_bytes`.
+            TaskError: If the file can't be read, has more than 2 GB or is refused; see `from_bytes`.
         """
         try:
+            size = Path(path).stat().st_size
+            if size > MAX_BYTES:
+                raise TaskError(f"{path}: file too large", field="size", value=size, allowed=f"up to {MAX_BYTES} bytes")
             data = Path(path).read_bytes()
         except OSError as e:
             raise TaskError(f"{path}: cannot be read ({e.strerror})") from None
@@ -55,8 +63,8 @@ class DRCLayout:
 
         Raises:
             TaskError: If the stream is truncated or malformed, has a database unit outside 1e-6..1 um, no or several
-                top cells, cells that contain themselves, coordinates beyond 2^29 database units or more than 20 million
-                flat shapes. The message names the source and the fault.
+                top cells, cells that contain themselves, coordinates beyond 2^29 database units, more than 20 million
+                flat shapes, or more than 100 shapes of a layer on one spot. The message names the source and the fault.
         """
         return cls(_read(data, source), source)
 
@@ -126,6 +134,8 @@ def _read(data: bytes, source: str) -> kdb.Layout:
     try:
         layout.read_bytes(data, kdb.LoadLayoutOptions())
     except (RuntimeError, MemoryError) as e:
+        if "topological_sort" in str(e):  # all that KLayout says about a cell below itself
+            raise TaskError(f"{source}: cells contain themselves", field="cells") from None
         raise TaskError(f"{source}: not a readable layout file ({' '.join(str(e).split())})") from None
     return layout
 
@@ -144,18 +154,96 @@ def validate(layout: kdb.Layout, source: str) -> kdb.Cell:
     if len(tops) != 1:
         names = [c.name for c in tops[:10]]
         raise TaskError(f"{source}: need exactly one top cell, found {len(tops)}", field="top", value=names)
-    box = tops[0].bbox()
-    if not box.empty() and max(map(abs, (box.left, box.bottom, box.right, box.top))) > COORD_LIMIT:
-        raise TaskError(
-            f"{source}: coordinates too large",
-            field="bbox",
-            value=str(box),
-            allowed=f"up to {COORD_LIMIT} database units",
-        )
+    for index in layout.each_cell_bottom_up():
+        _check_coordinates(layout, layout.cell(index), source)
     n = flat_shapes(layout, tops[0])
     if n > MAX_FLAT_SHAPES:
         raise TaskError(f"{source}: too many shapes", field="shapes", value=n, allowed=MAX_FLAT_SHAPES)
+    for cell in layout.each_cell():
+        _check_stacks(layout, cell, source)
     return tops[0]
+
+
+def _check_coordinates(layout: kdb.Layout, cell: kdb.Cell, source: str) -> None:
+    """Refuse a cell that reaches too far; the cells that it places have been looked at."""
+
+    def refuse(value: object) -> None:
+        raise TaskError(
+            f"{source}: coordinates too large in cell {cell.name}",
+            field="bbox",
+            value=str(value),
+            allowed=f"up to {COORD_LIMIT} database units",
+        )
+
+    for inst in cell.each_inst():
+        # Bounding boxes wrap around where coordinates overflow: nothing may come near that.
+        array = inst.cell_inst
+        reach = [abs(v) for v in (array.trans.disp.x, array.trans.disp.y)]
+        if array.is_regular_array():
+            reach = [
+                reach[0] + abs(array.a.x) * array.na + abs(array.b.x) * array.nb,
+                reach[1] + abs(array.a.y) * array.na + abs(array.b.y) * array.nb,
+            ]
+        size = _size(layout.cell(array.cell_index).bbox())
+        if inst.is_complex():
+            size *= max(1.0, inst.cplx_trans.mag)
+        if max(reach) > 2 * COORD_LIMIT or size > 2 * COORD_LIMIT:
+            refuse(inst)
+    if _size(cell.bbox()) > COORD_LIMIT:
+        refuse(cell.bbox())
+
+
+def _size(box: kdb.Box) -> float:
+    return 0.0 if box.empty() else max(map(abs, (box.left, box.bottom, box.right, box.top)))
+
+
+def _check_stacks(layout: kdb.Layout, cell: kdb.Cell, source: str) -> None:
+    """Refuse shapes or placements piled up on one spot. In large cells a sample of the shapes is looked at."""
+
+    def refuse(what: str) -> None:
+        raise TaskError(
+            f"{source}: more than {MAX_STACK} {what} on one spot in cell {cell.name}", field="shapes", allowed=MAX_STACK
+        )
+
+    count = cell.child_instances()
+    for inst in islice(cell.each_inst(), 0, None, max(1, count // _SAMPLES)) if count else ():
+        center = inst.bbox().center()
+        touching = cell.each_touching_inst(kdb.Box(center.x, center.y, center.x, center.y))
+        if count > MAX_STACK and _more_than(touching, MAX_STACK):
+            refuse("placements")
+    for inst in cell.each_inst():
+        if inst.is_regular_array() and _copies_on_a_spot(layout, inst) > MAX_STACK:
+            refuse("placements")
+    for index in layout.layer_indexes():
+        shapes = cell.shapes(index)
+        n = shapes.size()
+        if n <= MAX_STACK:
+            continue
+        step = max(1, n // _SAMPLES)
+        for shape in islice(shapes.each(kdb.Shapes.SRegions), 0, None, step):
+            if not shape.is_null() and _more_than(shapes.each_touching(kdb.Shapes.SRegions, _middle(shape)), MAX_STACK):
+                refuse("shapes")
+
+
+def _copies_on_a_spot(layout: kdb.Layout, inst: kdb.Instance) -> int:
+    """Return how many placements of an array may overlap."""
+    box = inst.cell_inst.bbox(layout)
+    found = 1
+    for step, n in ((inst.a, inst.na), (inst.b, inst.nb)):
+        width = box.width() - abs(inst.a.x) * (inst.na - 1) - abs(inst.b.x) * (inst.nb - 1)
+        height = box.height() - abs(inst.a.y) * (inst.na - 1) - abs(inst.b.y) * (inst.nb - 1)
+        near = [1 + size // abs(d) for size, d in ((width, step.x), (height, step.y)) if d]
+        found *= min(n, *near) if near else n
+    return found
+
+
+def _middle(shape: kdb.Shape) -> kdb.Box:
+    center = shape.bbox().center()
+    return kdb.Box(center.x, center.y, center.x, center.y)
+
+
+def _more_than(items: Iterable[object], n: int) -> bool:
+    return next(islice(items, n, None), None) is not None
 
 
 def _recursive(layout: kdb.Layout) -> bool:

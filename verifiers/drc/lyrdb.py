@@ -83,8 +83,23 @@ class ImportedReport:
         return counts
 
 
+def check_target(path: str | Path) -> None:
+    """Check that a report can be written there.
+
+    Raises:
+        TaskError: If the folder doesn't exist, or the path is a folder.
+    """
+    if Path(path).is_dir() or not Path(path).resolve().parent.is_dir():
+        raise TaskError("no report can be written there", field="lyrdb", value=str(path), allowed="a file in a folder")
+
+
 def write_lyrdb(report: CheckReport, path: str | Path) -> None:
-    """Write a report as a KLayout report database, all rules as categories."""
+    """Write a report as a KLayout report database, all rules as categories.
+
+    Raises:
+        TaskError: If the file can't be written.
+    """
+    check_target(path)
     database = rdb.ReportDatabase("")
     database.description = f"EDAGym DRC report, rules {report.table.name}"
     database.generator = "edagym drc"
@@ -105,7 +120,10 @@ def write_lyrdb(report: CheckReport, path: str | Path) -> None:
             cells[key] = cell
         entry = database.create_item(cells[key].rdb_id(), categories[item.rule])
         entry.add_value(rdb.RdbItemValue(item.marker.to_klayout().to_dtype(dbu)))
-    database.save(str(path))
+    try:
+        database.save(str(path))
+    except RuntimeError as e:
+        raise TaskError(f"{path}: cannot be written ({' '.join(str(e).split())})") from None
 
 
 def read_lyrdb(path: str | Path) -> ImportedReport:
