@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from edagym.envs.ppa.flow.cts import split
 from edagym.envs.ppa.flow.netlist import Netlist
 from edagym.envs.ppa.flow.wires import Places
 
 PORT_BUFFER = "BUFx2"
 FANOUT_BUFFER = "BUFx3"
+LOAD_BUFFER = "BUFx4"
+LOAD_SHARE = 0.8
+"""Share of a driver's largest load that a net may have."""
+GROUP = 16
+"""Sinks behind one buffer where a net has too much load."""
 
 
 def one_tie_per_load(netlist: Netlist) -> int:
@@ -72,8 +78,6 @@ def limit_fanout(netlist: Netlist, places: Places, limit: int, vt: str) -> list[
 
     The sinks of a net that is over the limit are taken in groups of neighbours, so that each buffer has short wires.
     """
-    from edagym.envs.ppa.flow.cts import split
-
     limit = max(limit, 2)
     master = netlist.technology.find(FANOUT_BUFFER, vt).index
     made: list[int] = []
@@ -90,3 +94,38 @@ def limit_fanout(netlist: Netlist, places: Places, limit: int, vt: str) -> list[
                 if len(netlist.net_sinks[net]) <= limit:
                     break
     return made
+
+
+def limit_load(netlist: Netlist, places: Places, vt: str) -> list[int]:
+    """Insert buffers until no driver has more load than it is characterised for; returns the new instances."""
+    master = netlist.technology.find(LOAD_BUFFER, vt)
+    made: list[int] = []
+    work = [net for net in netlist.nets() if len(netlist.net_sinks[net]) > 1 and not netlist.net_clock[net]]
+    while work:
+        net = work.pop(0)
+        driver = netlist.net_driver[net]
+        if driver < 0 or netlist.pin_inst[driver] < 0 or len(netlist.net_sinks[net]) <= GROUP:
+            continue
+        inst = netlist.pin_inst[driver]
+        most = netlist.master(inst).max_load(driver - netlist.inst_pin[inst])
+        places.route([net])
+        if netlist.master(inst).kind == "tie" or _load(netlist, net) <= LOAD_SHARE * most:
+            continue
+        sinks = list(netlist.net_sinks[net])
+        for group in split([places.at(pin) for pin in sinks], GROUP):
+            pins = [sinks[k] for k in group]
+            buffer = netlist.insert_buffer(net, pins, master.index, name=f"load{net}_{len(made)}")
+            places.put_between(buffer, pins)
+            made.append(buffer)
+        work.append(net)
+    return made
+
+
+def _load(netlist: Netlist, net: int) -> float:
+    """Return the load of a net, fF."""
+    load = netlist.wire(net)[1]
+    for pin in netlist.net_sinks[net]:
+        inst = netlist.pin_inst[pin]
+        if inst >= 0:
+            load += max(netlist.master(inst).cap[pin - netlist.inst_pin[inst]])
+    return load

@@ -45,6 +45,7 @@ class RepairOptions:
         buffer_removal: Whether buffers may be taken out.
         sizing: Whether gates may change their size.
         vt_swap: Whether gates may change their threshold voltage, where several are allowed.
+        critical_vt_swap: Whether the gates of the worst path may change their threshold voltage at the end.
         last_gasp: Whether a last phase works on the worst path alone.
         vts: Threshold voltages that may be used; the first is the design's own.
         recover_power: ``RECOVER_POWER``: share of the gates with slack to spare that is made smaller or slower, %.
@@ -58,6 +59,7 @@ class RepairOptions:
     buffer_removal: bool = True
     sizing: bool = True
     vt_swap: bool = True
+    critical_vt_swap: bool = True
     last_gasp: bool = True
     vts: tuple[str, ...] = ("RVT",)
     recover_power: float = 0.0

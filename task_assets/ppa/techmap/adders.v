@@ -2,7 +2,8 @@
 //
 // The library's adder cells give both results inverted: FAx1 CON = not carry, SN = not sum; HAxp5 likewise. Where one
 // operand is constant, a full adder is a half adder: with 0 the carry is the AND and the sum the XOR of the others; with
-// 1 they are OR and XNOR, which a half adder of the inverted operands gives.
+// 1 they are OR and XNOR, which a half adder of the inverted operands gives. The inversions are logic, not cells, so that
+// the mapper can merge them with their neighbours.
 
 (* techmap_celltype = "$fa" *)
 module _map_full_adder (A, B, C, X, Y);
@@ -33,21 +34,21 @@ module _map_full_adder (A, B, C, X, Y);
         wire second = (fixed_a | fixed_b) ? C[i] : B[i];
         if (value) begin : with_one
           wire not_first, not_second;
-          INVx1_ASAP7_75t_R invert_first (.A(first), .Y(not_first));
-          INVx1_ASAP7_75t_R invert_second (.A(second), .Y(not_second));
+          assign not_first = ~first;
+          assign not_second = ~second;
           HAxp5_ASAP7_75t_R adder (.A(not_first), .B(not_second), .CON(not_carry), .SN(not_sum));
           // not (not a and not b) is the OR; XOR does not change when both operands are inverted.
           assign X[i] = not_carry;
           assign Y[i] = not_sum;
         end else begin : with_zero
           HAxp5_ASAP7_75t_R adder (.A(first), .B(second), .CON(not_carry), .SN(not_sum));
-          INVx1_ASAP7_75t_R invert_carry (.A(not_carry), .Y(X[i]));
-          INVx1_ASAP7_75t_R invert_sum (.A(not_sum), .Y(Y[i]));
+          assign X[i] = ~not_carry;
+          assign Y[i] = ~not_sum;
         end
       end else begin : full
         FAx1_ASAP7_75t_R adder (.A(A[i]), .B(B[i]), .CI(C[i]), .CON(not_carry), .SN(not_sum));
-        INVx1_ASAP7_75t_R invert_carry (.A(not_carry), .Y(X[i]));
-        INVx1_ASAP7_75t_R invert_sum (.A(not_sum), .Y(Y[i]));
+        assign X[i] = ~not_carry;
+        assign Y[i] = ~not_sum;
       end
     end
   endgenerate
