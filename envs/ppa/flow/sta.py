@@ -9,7 +9,7 @@ launches from its opening edge and is checked at its closing edge; time borrowin
 Ideal clocks reach registers after a given latency with slew 0, propagated ones through the netlist's buffers.
 
 `Timing.refresh` computes everything with numpy, level by level. `Timing.update` recomputes only what the netlist's
-edits reach, in plain Python; both use the same operations in the same order, so their results are equal to the last bit.
+edits reach, in plain Python; both use the same operations in the same order, so results are equal to the last bit.
 
 A *node* is a net's edge at its driver, numbered ``2 * net + edge``. Units: ps, fF, kohm, um.
 """
