@@ -99,7 +99,7 @@ def test_rule_table_from_a_file(run, tmp_path):
 
 def test_progress_goes_to_standard_error(run, tmp_path):
     (tmp_path / "a.gds").write_bytes(bars(10))
-    code, out, err = run("drc", tmp_path / "a.gds")
+    _, out, err = run("drc", tmp_path / "a.gds")
     assert "DRC" in err
     assert "DRC:" not in out
     assert run("drc", tmp_path / "a.gds", "--json")[2] == ""

@@ -1,4 +1,4 @@
-"""Corrupt and hostile layout files: refused with a TaskError that names the file and the fault, by command and tasks."""
+"""Corrupt and hostile layout files: refused with a TaskError that names file and fault, by command and by tasks."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
     parser.add_argument("--layout", action="append", default=[], help="drc: layout file to measure too; repeatable")
     parser.add_argument("--edits", type=int, default=150, help="drc: random edits per layout (default: 150)")
+    parser.add_argument("--no-full", action="store_true", help="drc: no full checks of the layout files (minutes)")
+    parser.add_argument("--workers", type=int, default=2, help="drc: processes of those checks (default: 2)")
     parser.add_argument("--deck", default=None, help="drc: rule deck to time the klayout binary with")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
@@ -33,12 +35,17 @@ def _run(args: argparse.Namespace) -> int:
     from edagym.baselines.bench import bench_fet
     from edagym.baselines.bench_drc import bench_drc
 
-    numbers = (("--seconds", args.seconds), ("--train-resets", args.train_resets), ("--edits", args.edits))
+    numbers = (
+        ("--seconds", args.seconds),
+        ("--train-resets", args.train_resets),
+        ("--edits", args.edits),
+        ("--workers", args.workers),
+    )
     for name, value in numbers:
         if not value > 0:
             raise TaskError("must be positive", field=name, value=value, allowed="> 0")
     if args.family == "drc":
-        result = bench_drc(args.layout, args.edits, args.deck)
+        result = bench_drc(args.layout, args.edits, args.deck, full=not args.no_full, workers=args.workers)
     else:
         result = bench_fet(args.seconds, args.train_resets)
     emit(args, result, _text(result))
