@@ -4,9 +4,11 @@ Activity. A net has a probability of being 1 and a density, its transitions per 
 transitions per period of the fastest clock with probability 0.5, clocks 2 per period. A gate's output density is the
 sum over its inputs of the input's density times the probability that the output depends on it (Boolean difference;
 Najm, IEEE Trans. CAD 12(2), 1993), with inputs taken as independent; truth tables are reduced input by input, so
-results don't depend on summation order. A register takes over probability and density of its next state, but it samples
-once a cycle: two independent samples of probability p differ with probability 2p(1 - p), which bounds its transitions
-per cycle. Loops through registers are iterated.
+results don't depend on summation order. In arithmetic arrays these sums grow with every row of adders beyond what a
+gate can follow; no net makes more transitions than its own slews fit, so the faster of its two slews bounds its density
+(OpenSTA has the same bound). A register takes over probability and density of its next state, but it samples once a
+cycle: two independent samples of probability p differ with probability 2p(1 - p), which bounds its transitions per
+cycle. Loops through registers are iterated.
 
 Power, as OpenSTA defines it: switching = C V^2 / 2 per transition of a net; internal = energy tables of the cells
 (mean of rise and fall) per transition of an output, shared among its inputs by their part in its density, plus those of
@@ -158,11 +160,13 @@ def _propagate(timing: Timing, logic: _Logic) -> Activity:
             density[names[clock.source]] = 2.0 / clock.period
     for group in logic.registers:
         probability[group.out] = 0.5
+    fastest_rate = _fastest_rates(timing)
     passes, change = 0, 1.0
     while passes < PASSES and change >= TOLERANCE:
         passes += 1
         for group in logic.groups:
-            probability[group.out], density[group.out], _ = group.evaluate(probability, density)
+            probability[group.out], d, _ = group.evaluate(probability, density)
+            density[group.out] = np.minimum(d, fastest_rate[group.out])
         change = 0.0
         for group in logic.registers:
             p, d, _ = group.evaluate(probability, density)
@@ -173,6 +177,13 @@ def _propagate(timing: Timing, logic: _Logic) -> Activity:
             change = max(change, float(np.max(moved, initial=0.0)))
             probability[group.out], density[group.out] = p, d
     return Activity(density[:n_nets], probability[:n_nets], passes)
+
+
+def _fastest_rates(timing: Timing) -> np.ndarray:
+    """Return per net the inverse of its faster slew, 1/ps; inf where no path runs."""
+    slews = timing.slews()
+    faster = np.where(slews > 0, slews, np.inf).min(axis=1)
+    return np.where(np.isfinite(faster), 1.0 / faster, np.inf)
 
 
 class _Energies:
