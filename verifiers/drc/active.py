@@ -17,6 +17,7 @@ from edagym.verifiers.drc.stack import Mos, Stack
 from edagym.verifiers.drc.window import box_um, clip
 
 _MARGIN_UM = 0.05
+_FIN_SLACK = 0.1
 _SLACK = 0.02
 """Share of a piece's area by which a mark may miss it without changing its kind."""
 
@@ -134,9 +135,10 @@ def _changed(
         text = f"{name} over the active area at {at} changed: it covered {old[name]:.0%} of it, now {new[name]:.0%}"
         findings.append(Finding("device_changed", text, where))
     if mos.fin:
-        fins = _fins(piece, before[mos.fin]), _fins(same, after[mos.fin])
-        if abs(fins[1] - fins[0]) > (0 if exact else MAX_RESIZE * fins[0]):
-            text = f"the active area at {at} had {fins[0]} fins and has {fins[1]}"
+        had, has = _fins(piece, before[mos.fin]), _fins(same, after[mos.fin])
+        room = _FIN_SLACK if exact else max(_FIN_SLACK, MAX_RESIZE * had)
+        if had - has > room or has - had > (0.5 if exact else room + 1):
+            text = f"the active area at {at} had {had:.3g} fins and has {has:.3g}"
             findings.append(Finding("device_changed", text, where))
     return findings
 
@@ -148,13 +150,14 @@ def _share(piece: kdb.Polygon, layer: kdb.Region) -> float:
     return float((region & layer).area() / region.area())
 
 
-def _fins(piece: kdb.Polygon, fins: kdb.Region) -> int:
-    """Count fins that lie in a piece with their whole height."""
-    region = kdb.Region(piece)
-    count = 0
+def _fins(piece: kdb.Polygon, fins: kdb.Region) -> float:
+    """Count fins that lie in a piece with their whole height; one that ends in it counts in part."""
+    region, width = kdb.Region(piece), piece.bbox().width()
+    count = 0.0
     for fin in fins.merged().interacting(region).each():
         height = fin.bbox().height()
-        count += sum(part.bbox().height() == height for part in (kdb.Region(fin) & region).each())
+        parts = (part.bbox() for part in (kdb.Region(fin) & region).each())
+        count += sum(part.width() / width for part in parts if part.height() == height)
     return count
 
 

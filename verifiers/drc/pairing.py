@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,6 +35,8 @@ FINDING_KINDS: tuple[FindingKind, ...] = (
     "label_lost",
     "label_added",
 )
+
+_SUPPLY = re.compile(r"(?i:VDD|VSS|VCC|VEE|GND)\w*")
 
 MOVE_TOLERANCE_UM = 0.06
 """A device or label may move this far, um, and is still taken for the same one (about one gate pitch)."""
@@ -149,7 +152,9 @@ class Pairing:
         for column, kind in enumerate(kinds):
             nets, counts = np.unique(pairs[:, column], return_counts=True)
             for net in nets[counts > 1]:
-                findings.append(self._split(kind, pairs[pairs[:, column] == net][:, 1 - column], int(net)))
+                parts = pairs[pairs[:, column] == net][:, 1 - column]
+                if kind == "open" or not self._one_supply(parts):
+                    findings.append(self._split(kind, parts, int(net)))
         return findings
 
     def _net_pairs(self, exact_only: bool) -> np.ndarray:
@@ -172,6 +177,12 @@ class Pairing:
         new = np.where((swapped_score > score)[:, None], new[:, ::-1], new)
         pairs = [np.stack([old[:, t], new[:, t]], axis=1) for t in (GATE, *sides)]
         return np.unique(np.concatenate([*pairs, label_pairs]), axis=0)
+
+    def _one_supply(self, nets: np.ndarray) -> bool:
+        """Return whether all these nets of the original carry the same supply's name: they are joined off the block."""
+        names = [{label[0] for label, net in zip(self.before.labels, self.before.label_nets) if net == k} for k in nets]
+        supplies = [{text.upper() for text in found if _SUPPLY.fullmatch(text)} for found in names]
+        return len(supplies[0]) == 1 and all(found == supplies[0] for found in supplies)
 
     def _split(self, kind: Literal["open", "short"], parts: np.ndarray, net: int) -> Finding:
         """Describe a net that fell apart, or that several nets became."""
