@@ -60,7 +60,7 @@ def buffer_ports(
         The new instances.
     """
     master = netlist.technology.find(PORT_BUFFER, vt).index
-    made = []
+    made: list[int] = []
     for port, is_input in enumerate(netlist.port_input):
         pin = netlist.port_pin[port]
         net = netlist.pin_net[pin]

@@ -14,7 +14,7 @@ from edagym.envs.ppa.flow.wires import Places
 
 GROUP = 15
 """Most flip-flops behind a leaf buffer of a one-level tree."""
-CLUSTER = 20
+CLUSTER = 16
 """The same in a tree with clusters."""
 FEW = 200
 """Number of flip-flops above which they are clustered and a level is put between root and leaves."""
@@ -76,7 +76,7 @@ def _tree(netlist: Netlist, places: Places, net: int, vt: str, cluster_size: int
     made = [root]
     trunk = netlist.pin_net[netlist.output_pins(root)[0]]
     points = [places.at(pin) for pin in sinks]
-    groups = split(points, limit)
+    groups = split(points, limit, even=len(sinks) > FEW)
     if len(groups) == 1:
         return made
     leaves = []
@@ -104,8 +104,17 @@ def _tree(netlist: Netlist, places: Places, net: int, vt: str, cluster_size: int
     return made
 
 
-def split(points: Sequence[tuple[float, float]], limit: int) -> list[list[int]]:
-    """Halve points by their longer extent until no part has more than `limit`; returns indices, part by part."""
+def split(points: Sequence[tuple[float, float]], limit: int, *, even: bool = False) -> list[list[int]]:
+    """Part points by their longer extent, again and again, until no part has more than `limit`.
+
+    Args:
+        points: Places, nm.
+        limit: Most points of a part.
+        even: Part in the ratio that leads to the fewest parts; otherwise in halves.
+
+    Returns:
+        Indices into `points`, part by part.
+    """
     parts: list[list[int]] = []
     stack = [list(range(len(points)))]
     while stack:
@@ -116,6 +125,7 @@ def split(points: Sequence[tuple[float, float]], limit: int) -> list[list[int]]:
         xs, ys = [points[i][0] for i in part], [points[i][1] for i in part]
         axis = 0 if max(xs) - min(xs) >= max(ys) - min(ys) else 1
         part.sort(key=lambda i: (points[i][axis], points[i][1 - axis], i))
-        half = (len(part) + 1) // 2
-        stack += [part[half:], part[:half]]
+        count = -(-len(part) // limit)
+        cut = -(-len(part) * (count // 2) // count) if even else (len(part) + 1) // 2
+        stack += [part[cut:], part[:cut]]
     return parts
