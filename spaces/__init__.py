@@ -24,6 +24,17 @@ from edagym.spaces.contours import (
     MAX_RING_POINTS,
     ContourSpace,
 )
+from edagym.spaces.drc_actions import ActionContext, DRCActionSpace, drc_action_from_json, drc_action_to_json
+from edagym.spaces.drc_edits import (
+    AddShape,
+    ChangeShape,
+    DRCEdit,
+    MoveCell,
+    ShapeRef,
+    drc_edit_from_json,
+    drc_edit_to_json,
+)
+from edagym.spaces.drc_queries import Query
 from edagym.spaces.edits import AddPath, AddPolygon, Clear, Cut, Edit, edit_from_json, edit_to_json
 from edagym.spaces.layout import MAX_SHAPE_POINTS, MAX_SHAPES, LayoutSpace
 from edagym.spaces.rings import MAX_COORD_UM
@@ -31,12 +42,17 @@ from edagym.spaces.task import MAX_RULES, TaskSpace
 
 __all__ = [
     "Action",
+    "ActionContext",
     "AddPath",
     "AddPolygon",
+    "AddShape",
+    "ChangeShape",
     "Clear",
     "Command",
     "ContourSpace",
     "Cut",
+    "DRCActionSpace",
+    "DRCEdit",
     "Edit",
     "EditSpace",
     "LayoutSpace",
@@ -50,11 +66,18 @@ __all__ = [
     "MAX_SHAPES",
     "MAX_SHAPE_POINTS",
     "MAX_WIDTH_UM",
+    "MoveCell",
     "OPERATIONS",
+    "Query",
+    "ShapeRef",
     "TaskSpace",
     "action_from_json",
     "action_text",
     "action_to_json",
+    "drc_action_from_json",
+    "drc_action_to_json",
+    "drc_edit_from_json",
+    "drc_edit_to_json",
     "edit_from_json",
     "edit_to_json",
     "parse_action_text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -73,8 +73,7 @@ class SuiteEnv(EditEnv[TaskT, EditT]):
     def find_task(self, key: Any) -> TaskT:
         """Return the task of an id, or a given task object itself; raises `TaskError`."""
         if isinstance(key, self.task_type):
-            given: TaskT = key
-            return given
+            return cast(TaskT, key)
         if not isinstance(key, str) or key not in self._tasks:
             shown = list(self._tasks)[:10]
             raise TaskError("no such task in this environment", field="task", value=key, allowed=f"{shown}, ...")
@@ -107,7 +106,6 @@ class Procedural(SuiteEnv[TaskT, EditT]):
     def find_task(self, key: Any) -> TaskT:
         """Return a given task object itself; raises `TaskError` for ids."""
         if isinstance(key, self.task_type):
-            given: TaskT = key
-            return given
+            return cast(TaskT, key)
         allowed = f"a {self.task_type.__name__} object"
         raise TaskError("procedural tasks have no lasting id", field="task", value=key, allowed=allowed)

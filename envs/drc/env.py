@@ -43,7 +43,8 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
     Every edit, query and check costs one unit of the budget, 8 for L1 and L2, 16 for L3; submit costs none. The
     violations in the observation are those of the task and then of the last check. ``info["text"]`` is what the last
     query or check answered, ``info["n_violations"]`` and ``info["vrr"]`` go by the last check, at the end by the final
-    one.
+    one. ``info["circuit_kept"]`` says after every edit whether it certainly kept nets and devices as they were (1),
+    perhaps not (0), or was not looked at (-1); see `LayoutState.circuit_kept`.
 
     Args:
         suite: Suite name (``"DRC-Essential-L1"`` ... ``"DRC-All"``), or a folder with task folders below it, such as
@@ -125,6 +126,11 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
     def report(self) -> tuple[Violation, ...]:
         """The violations that the agent knows: the task's, or those of the last check."""
         return self._reported
+
+    @property
+    def placed_violations(self) -> tuple[PlacedViolation, ...]:
+        """The same with their geometry in database units, in the top cell's frame at their example placements."""
+        return self._violations
 
     @property
     def prompt(self) -> str:
@@ -237,6 +243,7 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
             **super()._info(),
             "n_violations": found,
             "vrr": float(violation_reduction(self.task.total, found)),
+            "circuit_kept": self._ready.circuit_kept(),
             "text": self._text,
         }
 

@@ -326,7 +326,7 @@ def kept_shares(changes: Iterable[Change]) -> dict[str, float]:
     return shares
 
 
-def _keeps(changes: Iterable[Change], rule: str, min_kept: float) -> bool:
+def keeps_enough(changes: Iterable[Change], rule: str, min_kept: float) -> bool:
     """Say whether the repair of a violation of `rule` leaves enough in place."""
     for layer, share in kept_shares(changes).items():
         cut = layer.startswith("V") and rule.split(".")[0] == layer
@@ -343,7 +343,7 @@ def _swap(layer: str, before: Points, after: Points, cell: str) -> tuple[DRCEdit
     )
 
 
-def _make(layout: kdb.Layout, table: RuleTable, candidate: Candidate) -> tuple[DRCEdit, DRCEdit]:
+def make_change(layout: kdb.Layout, table: RuleTable, candidate: Candidate) -> tuple[DRCEdit, DRCEdit]:
     """Make a candidate's change in `layout`, in a private copy of the master where it has several placements."""
     edit, inverse = candidate.edit, candidate.inverse
     if candidate.instance is not None:
@@ -399,7 +399,7 @@ def inject_violation(
     wanted = targets(target, table)
     layout = base.layout() if isinstance(base, Block) else base.dup()
     candidate, rule = _search(rng, layout, wanted, table, tries, min_kept)
-    made = _make(layout, table, candidate)
+    made = make_change(layout, table, candidate)
     return layout, _record(layout, table, (rule,), (made,), candidate.changes, _extent(candidate.changes), "L2")
 
 
@@ -440,13 +440,13 @@ def _search(
         if attempt == tries // 2:
             min_kept = min(min_kept, LAST_RESORT_KEPT)
         candidate = candidates.draw(layers, operations)
-        if candidate is None or not any(_keeps(candidate.changes, rule, min_kept) for rule in wanted):
+        if candidate is None or not any(keeps_enough(candidate.changes, rule, min_kept) for rule in wanted):
             continue
         effect = probe.effect(candidate.changes, wanted)
         if effect is None:
             continue
         added, removed = effect
-        hit = [rule for rule in wanted if rule in added and _keeps(candidate.changes, rule, min_kept)]
+        hit = [rule for rule in wanted if rule in added and keeps_enough(candidate.changes, rule, min_kept)]
         if hit and not removed and len(added) <= most:
             return candidate, hit[0]
     raise TaskError("no single change violates this rule alone here", field="target", value=list(wanted)[:5])
@@ -532,9 +532,9 @@ def inject_cluster(
         if len(added) != 1 or removed:
             continue
         (rule,) = added
-        if family(rule) != name or seen[rule] > n // 3 or _same_master(chosen, candidate):
+        if family(rule) != name or seen[rule] > n // 3 or same_master(chosen, candidate):
             continue
-        if not _keeps(candidate.changes, rule, min_kept):
+        if not keeps_enough(candidate.changes, rule, min_kept):
             continue
         chosen.append((candidate, rule))
         seen[rule] += 1
@@ -542,11 +542,11 @@ def inject_cluster(
     if len(chosen) < n:
         raise TaskError("too few violations fit in one place", field="n", value=n, allowed=f"up to {len(chosen)} here")
     changes = [change for candidate, _ in chosen for change in candidate.changes]
-    made = [_make(layout, table, candidate) for candidate, _ in chosen]
+    made = [make_change(layout, table, candidate) for candidate, _ in chosen]
     return layout, _record(layout, table, tuple(rule for _, rule in chosen), made, changes, _extent(changes), "L3")
 
 
-def _same_master(chosen: Sequence[tuple[Candidate, str]], candidate: Candidate) -> bool:
+def same_master(chosen: Sequence[tuple[Candidate, str]], candidate: Candidate) -> bool:
     """Say whether a placement is changed already; a second change would need the first one's copy."""
     place = _placement_of(candidate)
     return place is not None and any(_placement_of(other) == place for other, _ in chosen)

@@ -19,10 +19,15 @@ Points = tuple[tuple[int, int], ...]
 
 
 def report_items(report: CheckReport) -> tuple[Violation, ...]:
-    """Return the items of a check in the form of a sign-off report."""
-    layout, rules = report.layout, report.table.rules
+    """Return the items of a check in the form of a sign-off report.
+
+    One item per cell and orientation where all its placements show the violation, in the frame of the cell as it can be
+    edited, with one example placement; else one per place in the top cell (`edagym.verifiers.drc.attribution`).
+    """
+    dbu, rules = report.layout.dbu, report.table.rules
     return tuple(
-        Violation(m.rule, rules[m.rule].description, layout.top.name, (m.text(layout.dbu),)) for m in report.flat
+        Violation(i.rule, rules[i.rule].description, i.cell, (i.marker.text(dbu),), i.parent or None, i.trans or None)
+        for i in report.items
     )
 
 

@@ -10,23 +10,30 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import klayout.db as kdb
 import numpy as np
 
 from edagym.envs.drc.edits import Applied, LayoutEditor
 from edagym.envs.drc.observation import shape_arrays, static_arrays, violation_arrays
 from edagym.envs.drc.queries import FoundShape, shapes_near
 from edagym.envs.drc.reporting import Box, place
-from edagym.errors import TaskError
+from edagym.errors import TaskError, ToolError
 from edagym.spaces.drc_actions import MAX_CELLS, MAX_SHAPES
 from edagym.spaces.drc_edits import DRCEdit
 from edagym.task_assets.drc.task import DRCTask
 from edagym.verifiers.drc import CheckReport, DRCLayout, Marker, MarkerStore, full_check, load_table
+from edagym.verifiers.drc.connectivity import GUARD_MARGIN_UM, window_guard
 from edagym.verifiers.drc.guards import die_box
 from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.verifier import DRCVerifier
 
 NEAR_NM = 150
 """Shapes are listed whose bounding boxes lie within this distance of the selected violation's, nm."""
+
+MAX_GUARD_WINDOWS = 8
+"""Of edits at more places than this the circuit is not looked at before the final audit."""
+MAX_GUARD_UM = 4.0
+"""Nor of edits that change more than a window of this size, um."""
 
 _MAX_STORES = 512
 _MAX_NEARBY = 64
@@ -133,6 +140,7 @@ class LayoutState:
         self._unchecked: list[Applied] = []
         # Markers of layouts met before, by their edits: searching policies come back to the same ones.
         self._stores: OrderedDict[tuple[DRCEdit, ...], MarkerStore] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, tuple[DRCEdit, ...]], int] = OrderedDict()
         self._nearby: OrderedDict[tuple[tuple[DRCEdit, ...], Box | None], Nearby] = OrderedDict()
 
     @property
@@ -179,6 +187,53 @@ class LayoutState:
     def report(self) -> CheckReport:
         """Check the layout as it is. The report refers to the layout: read it before the next edit."""
         return CheckReport(self.layout, self.prepared.table, self.markers(), self.prepared.task.roi)
+
+    def circuit_kept(self) -> int:
+        """Say at small cost whether the edits so far keep the circuit of the task's own layout.
+
+        Only windows around the edits are looked at (`edagym.verifiers.drc.connectivity.window_guard`), and nothing but
+        the initial layout is compared with, which the agent has: the golden layout of a task plays no part.
+
+        Returns:
+            1: certainly; 0: perhaps not, a net may be open or joined, or a device changed; -1: not looked at, because
+            the edits change too many or too large places, or the engine failed there. Only the audit at the end of the
+            episode convicts.
+        """
+        margin = round(GUARD_MARGIN_UM / self.layout.dbu)
+        changes = self._editor.applied
+        places = kdb.Region()
+        for applied in changes:
+            if len(applied.boxes) > MAX_GUARD_WINDOWS:
+                return -1
+            for box in applied.boxes:
+                places.insert(kdb.Box(*box).enlarged(margin + 1, margin + 1))
+        apart = places.merged().extents()
+        while apart.count() > apart.merged().count():
+            apart = apart.merged().extents()
+        windows = [p.bbox() for p in apart.each()]
+        largest = max((max(w.width(), w.height()) for w in windows), default=0)
+        if len(windows) > MAX_GUARD_WINDOWS or largest > MAX_GUARD_UM / self.layout.dbu:
+            return -1
+        kept = 1
+        for window in windows:
+            inside = [c for c in changes if any(window.touches(kdb.Box(*b)) for b in c.boxes)]
+            key = (str(window), tuple(c.edit for c in inside))
+            known = self._kept.get(key)
+            if known is None:
+                layers = sorted({name for c in inside for name in c.layers})
+                known = self._kept[key] = self._look_at(window.enlarged(-margin, -margin), layers)
+                if len(self._kept) > _MAX_STORES:
+                    self._kept.popitem(last=False)
+            kept = min(kept, known)
+        return kept
+
+    def _look_at(self, box: kdb.Box, layers: list[str]) -> int:
+        prepared = self.prepared
+        try:
+            found = window_guard(prepared.initial, self.layout, box, prepared.verifier.golden.stack, layers)
+        except (ToolError, RuntimeError):
+            return -1
+        return 0 if found else 1
 
     def nearby(self, box: Box | None) -> Nearby:
         """Return the shapes around a box (database units, top frame; None: no shapes) and their arrays: read-only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -39,7 +39,9 @@ def layer_color(name: str) -> str:
     return "#bbbbbb"
 
 
-def view_window(violations: Sequence[PlacedViolation], layout: DRCLayout, selected: int = 0) -> Box:
+def view_window(
+    violations: Sequence[PlacedViolation], layout: DRCLayout, selected: int = 0, margin_nm: float = _MARGIN_NM
+) -> Box:
     """Return the window (database units) that shows the violations, or the selected one if they lie far apart.
 
     Without violations it is the middle of the layout.
@@ -57,7 +59,7 @@ def view_window(violations: Sequence[PlacedViolation], layout: DRCLayout, select
     x2, y2 = max(b[2] for b in boxes), max(b[3] for b in boxes)
     if max(x2 - x1, y2 - y1) > _MAX_WINDOW_NM * nm:
         x1, y1, x2, y2 = boxes[min(max(selected, 0), len(boxes) - 1)]
-    half = round(max(x2 - x1, y2 - y1) / 2 + _MARGIN_NM * nm)
+    half = round(max(x2 - x1, y2 - y1) / 2 + margin_nm * nm)
     x, y = (x1 + x2) // 2, (y1 + y2) // 2
     return (x - half, y - half, x + half, y + half)
 
@@ -69,6 +71,7 @@ def render_window(
     violations: Sequence[PlacedViolation] = (),
     *,
     size: tuple[int, int] = (512, 512),
+    focus: Container[str] | None = None,
 ) -> np.ndarray:
     """Draw a window of a layout with its violations in red.
 
@@ -78,6 +81,7 @@ def render_window(
         window: Box (x1, y1, x2, y2), database units of the top cell.
         violations: Violations to mark.
         size: Width and height, pixels, at most 1024 each.
+        focus: Layers to draw in full colour, the others faintly; None: all.
 
     Returns:
         uint8 of shape (height, width, 3).
@@ -96,8 +100,10 @@ def render_window(
     for name in table.layers:
         # Cut to the picture: a power rail across the whole chip would make Pillow fill millions of pixels.
         rings = [[[pixel(_clamp(p, seen)) for p in s.points]] for s in shapes if s.layer == name]
+        faint = focus is not None and name not in focus
         if rings:
-            canvas.polygons(rings, layer_color(name), 0.55 if not name.startswith("V") else 0.8, outline=1.0)
+            alpha = 0.12 if faint else 0.8 if name.startswith("V") else 0.55
+            canvas.polygons(rings, layer_color(name), alpha, outline=0.0 if faint else 1.0)
     for v in violations:
         x1, y1, x2, y2 = v.box
         pad = max(2, round(3 / scale))

@@ -29,6 +29,11 @@ SUITES = (*(f"DRC-{group}" for group in SIZES), "DRC-Essential", "DRC-Reasoning"
 _ID = re.compile(r"(Essential|Reasoning)-(L[123])/(q\d+)")
 
 
+def is_task_id(text: str) -> bool:
+    """Return whether a text has the form of this suite's task ids."""
+    return _ID.fullmatch(text) is not None
+
+
 def task_folder(task_id: str) -> str:
     """Return the folder of a task relative to the suite's: ``Essential-L1/q3`` lies in ``essential/L1/q3``.
 

@@ -42,11 +42,18 @@ def add_parser(commands: Any) -> None:
         "drc-suite",
         help="build the 70-task DRC suite with its references",
         description="Build the DRC suite: task folders with layouts, reports, markers and reference repairs. Reasoning "
-        "tasks take their references from the search policy. Equal seeds give equal bytes.",
+        "tasks take their repairs from the search policy: the shipped suite's are recorded and verified again, "
+        "for other seeds they are searched. Equal seeds give equal bytes.",
     )
     add_seed_flag(drc, 7, "generation seed; 7 made the shipped suite")
     drc.add_argument("--out", metavar="DIR", default="out/drc-suite", help="output folder (default: out/drc-suite)")
-    drc.add_argument("--only", metavar="GROUP", action="append", help="only this group, e.g. Essential-L1 (repeatable)")
+    drc.add_argument(
+        "--only",
+        metavar="GROUP",
+        action="append",
+        help="only this group or task, e.g. Essential-L1 or Essential-L1/q3 (repeatable)",
+    )
+    drc.add_argument("--search", action="store_true", help="search for repairs even where they are recorded")
     add_json_flag(drc)
     drc.set_defaults(run=_drc_suite)
 
@@ -77,7 +84,7 @@ def _drc_suite(args: argparse.Namespace) -> int:
     from edagym.envs.drc.generator import generate_suite
 
     folder = out_dir(args.out)
-    report = generate_suite(folder, args.seed, solver=solve, only=args.only)
+    report = generate_suite(folder, args.seed, solver=solve, only=args.only, search=args.search)
     text = "\n".join(f"{name}: {value}" for name, value in report.items())
     emit(args, {"out": str(folder), "seed": args.seed, **report}, f"{text}\nwrote {folder}")
     return PASS

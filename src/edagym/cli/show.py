@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edagym.cli.common import PASS, add_json_flag, emit, find_task, out_dir
+from edagym.cli.show_drc import is_drc, show_drc
 from edagym.errors import TaskError
 
 
@@ -18,7 +19,12 @@ def add_parser(commands: Any) -> None:
         help="show a task, its picture or prompt, or the gallery of all tasks",
         description="Show a task (what an agent may know of it), draw it, or draw the gallery of the suite.",
     )
-    parser.add_argument("task", metavar="TASK", nargs="?", help="task id, e.g. L2/case_12, or a task file (*.json)")
+    parser.add_argument(
+        "task",
+        metavar="TASK",
+        nargs="?",
+        help="task id, e.g. L2/case_12 or Essential-L2/q3, or a task file (*.json) or folder (DRC)",
+    )
     parser.add_argument("--svg", metavar="OUT", help="write the picture as SVG")
     parser.add_argument("--png", metavar="OUT", help="write the picture as PNG")
     parser.add_argument("--layout", metavar="GDS", help="draw this layout, its violations marked")
@@ -35,6 +41,8 @@ def _run(args: argparse.Namespace) -> int:
     _refuse_stray_options(args)
     if args.gallery:
         return _gallery(args)
+    if is_drc(args.task):
+        return show_drc(args)
     task = find_task(args.task)
     view = task.view()
     text, data = _text(args, view)
