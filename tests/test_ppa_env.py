@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import pickle
 import warnings
 
@@ -111,6 +112,20 @@ def test_spec_and_vectors(env_id):
             assert info["ended"].tolist() == ["budget"] * 2
         finally:
             envs.close()
+
+
+def _first_observations(folder):
+    import edagym  # noqa: F401  (registers the ids, as a user's import does)
+
+    return [PPAEnv(folder).reset(seed=seed) for seed in range(3)]
+
+
+def test_spawned_worker(tmp_path):
+    for n in range(1, 4):
+        make_task(f"Multi-L1/q{n}").save(tmp_path / f"q{n}")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        there = pool.apply(_first_observations, (str(tmp_path),))
+    assert data_equivalence(there, _first_observations(str(tmp_path)), exact=True)
 
 
 def test_all_tasks_share_the_spaces(tmp_path):
@@ -256,6 +271,15 @@ def test_a_tool_failure_is_never_scored():
     raising.step_edit(ReplaceText("src/adder.v", "a + b", "a + b /* crash */"))
     with pytest.raises(ToolError, match="crashed"):
         raising.step_edit(Command.VERIFY)
+
+
+def test_a_fault_of_the_flow_is_a_tool_failure():
+    class Broken(FormulaFlow):
+        def run(self, design):
+            return [][1]
+
+    with pytest.raises(ToolError, match="IndexError"):
+        make_env(backend=Broken()).step_edit(Command.VERIFY)
 
 
 def test_another_engine_is_a_tool_failure():

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from edagym.envs.ppa.flow.backend import FlowBackend, FlowResult
-from edagym.errors import FlowError, ToolError
+from edagym.errors import EDAGymError, FlowError, ToolError
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.task import PPATask
 from edagym.verifiers.ppa.verifier import SAME_SOURCES, FunctionCheck, check_comparable
@@ -122,6 +122,11 @@ class FlowRunner:
             result = backend.run(design)
         except FlowError as e:
             return Outcome(None, str(e))
+        except EDAGymError:
+            raise
+        except Exception as e:
+            # The design comes from an agent: a fault of the flow that it uncovers is the tool's, and no verdict on it.
+            raise ToolError(f"the flow broke ({type(e).__name__}: {e})", field="flow") from e
         try:
             function = self._function(task, design)
         except FlowError as e:

@@ -152,7 +152,7 @@ def _histogram(canvas: Canvas, frame: _Frame, slacks: np.ndarray | None) -> None
 def _runs(
     canvas: Canvas, frame: _Frame, initial: Mapping[str, float], targets: Mapping[str, float], runs: Sequence[Run]
 ) -> None:
-    """Scatter the runs over the two metrics that matter most, with the region that meets both targets."""
+    """Draw the runs over the two metrics that matter most, their Pareto front, and the region that meets both targets."""
     font = _font(canvas)
     names = [m for m in METRICS if m in targets]
     names = (names + [m for m in METRICS if m not in targets])[:2]
@@ -182,7 +182,10 @@ def _runs(
         px, py = at(x, y)
         color = "#222222" if i == 0 else _hex(_WORST) if i == len(points) - 1 else _hex(_BEST)
         canvas.polygons([[[(px - r, py), (px, py - r), (px + r, py), (px, py + r)]]], color, 0.9)
-    for a, b in itertools.pairwise(points):
-        canvas.line(at(*a), at(*b), "#999999", 1.0)
+    # The staircase of the points that no other one beats in both metrics.
+    front = [p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)]
+    for a, b in itertools.pairwise(sorted(set(front))):
+        canvas.line(at(*a), at(b[0], a[1]), "#777777", 1.0)
+        canvas.line(at(b[0], a[1]), at(*b), "#777777", 1.0)
     for k, value in enumerate(spans[0]):
         canvas.text((x1 if k else x0, y1 + font), f"{value:.4g}", font * 0.8, anchor="end" if k else "start")
