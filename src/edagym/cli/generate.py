@@ -57,6 +57,17 @@ def add_parser(commands: Any) -> None:
     add_json_flag(drc)
     drc.set_defaults(run=_drc_suite)
 
+    tech = what.add_parser(
+        "ppa-tech",
+        help="make the flow's technology data from Liberty files",
+        description="Reduce the ASAP7 Liberty files of a folder (e.g. a checkout of OpenROAD-flow-scripts) to the compact "
+        "tables of the embedded flow; prints sizes and coding errors. Equal libraries give equal bytes.",
+    )
+    tech.add_argument("--liberty", metavar="DIR", required=True, help="folder with the Liberty files, plain or gzip")
+    tech.add_argument("--out", metavar="DIR", default="out/ppa-tech", help="output folder (default: out/ppa-tech)")
+    add_json_flag(tech)
+    tech.set_defaults(run=_ppa_tech)
+
 
 def _contours(args: argparse.Namespace) -> int:
     from edagym.task_assets.fet.contours import generate_contours
@@ -87,4 +98,20 @@ def _drc_suite(args: argparse.Namespace) -> int:
     report = generate_suite(folder, args.seed, solver=solve, only=args.only, search=args.search)
     text = "\n".join(f"{name}: {value}" for name, value in report.items())
     emit(args, {"out": str(folder), "seed": args.seed, **report}, f"{text}\nwrote {folder}")
+    return PASS
+
+
+def _ppa_tech(args: argparse.Namespace) -> int:
+    from edagym.envs.ppa.flow.characterise import characterise
+
+    data = Path(args.liberty)
+    if not data.is_dir():
+        raise TaskError("no such folder", field="--liberty", value=args.liberty, allowed="one with Liberty files")
+    folder = out_dir(args.out)
+    report = characterise(data, folder)
+    lines = [
+        f"{name}: {item['cells']} cells, {item['bytes']} bytes, largest coding error {max(item['max_error'].values()):.1e}"
+        for name, item in report.items()
+    ]
+    emit(args, {"out": str(folder), "files": report}, "\n".join([*lines, f"wrote {folder}"]))
     return PASS
