@@ -152,7 +152,7 @@ def _histogram(canvas: Canvas, frame: _Frame, slacks: np.ndarray | None) -> None
 def _runs(
     canvas: Canvas, frame: _Frame, initial: Mapping[str, float], targets: Mapping[str, float], runs: Sequence[Run]
 ) -> None:
-    """Draw the runs over the two metrics that matter most, their Pareto front, and the region that meets both targets."""
+    """Draw the runs over the two metrics that matter most, their Pareto front, and where both targets are met."""
     font = _font(canvas)
     names = [m for m in METRICS if m in targets]
     names = (names + [m for m in METRICS if m not in targets])[:2]
