@@ -60,8 +60,8 @@ def add_parser(commands: Any) -> None:
     tech = what.add_parser(
         "ppa-tech",
         help="make the flow's technology data from Liberty files",
-        description="Reduce the ASAP7 Liberty files of a folder (e.g. a checkout of OpenROAD-flow-scripts) to the compact "
-        "tables of the embedded flow; prints sizes and coding errors. Equal libraries give equal bytes.",
+        description="Reduce the ASAP7 Liberty files of a folder (e.g. a checkout of OpenROAD-flow-scripts) to the "
+        "compact tables of the embedded flow; prints sizes and coding errors. Equal libraries give equal bytes.",
     )
     tech.add_argument("--liberty", metavar="DIR", required=True, help="folder with the Liberty files, plain or gzip")
     tech.add_argument("--out", metavar="DIR", default="out/ppa-tech", help="output folder (default: out/ppa-tech)")
@@ -109,9 +109,9 @@ def _ppa_tech(args: argparse.Namespace) -> int:
         raise TaskError("no such folder", field="--liberty", value=args.liberty, allowed="one with Liberty files")
     folder = out_dir(args.out)
     report = characterise(data, folder)
-    lines = [
-        f"{name}: {item['cells']} cells, {item['bytes']} bytes, largest coding error {max(item['max_error'].values()):.1e}"
-        for name, item in report.items()
-    ]
+    lines = []
+    for name, item in report.items():
+        error = max(item["max_error"].values())
+        lines.append(f"{name}: {item['cells']} cells, {item['bytes']} bytes, largest coding error {error:.1e}")
     emit(args, {"out": str(folder), "files": report}, "\n".join([*lines, f"wrote {folder}"]))
     return PASS
