@@ -306,6 +306,20 @@ def test_function_decides(word, criterion, success, status):
     assert "differ" in info["text"]
 
 
+def test_the_score_stays_flagged_until_another_run_completes():
+    env = make_env()
+    env.step_edit(ReplaceText("src/adder.v", "a + b", "a /* broken */"))
+    assert env.step_edit(Command.VERIFY)[4]["nis_flagged"] == 1
+    env.step_edit(ReplaceText("src/adder.v", "a /* broken */", "a + b"))
+    env.step_edit(SetKnob("CORE_UTILIZATION", "95"))
+    *_, info = env.step_edit(Command.VERIFY)
+    assert info["flow_error"]
+    assert info["nis_flagged"] == 1
+    assert env.verdict.metrics["nis_flagged"] == 1
+    env.step_edit(SetKnob("CORE_UTILIZATION", "50"))
+    assert env.step_edit(Command.VERIFY)[4]["nis_flagged"] == 0
+
+
 def test_equal_designs_are_run_once():
     flow = FormulaFlow()
     env = make_env(backend=flow, budget=40)

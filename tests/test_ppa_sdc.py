@@ -77,6 +77,14 @@ def test_what_is_recorded():
     assert parse_sdc(SDC + "set_false_path -hold -from [all_inputs]\n").false_paths == ()
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("1000 / 3", 333), ("-7 / 2 + 10", 6), ("1000 / 3.0", 1000 / 3), ("(1 + 2) * 50", 150), ("1e2*2", 200)],
+)
+def test_arithmetic_is_that_of_tcl(expression, value):
+    assert parse_sdc(f"create_clock -name c -period [expr {expression}]").period == pytest.approx(value)
+
+
 def test_several_clocks():
     text = "create_clock -name a -period 300 [get_ports c1]\ncreate_clock -name b -period 500 [get_ports c2]\n"
     assert [c.period for c in parse_sdc(set_period(text, 444, "b")).clocks] == [300, 444]
@@ -103,6 +111,7 @@ def test_several_clocks():
         ("set a [expr 1/0]", "not plain arithmetic"),
         ("set a [expr pow(2,3)]", "not plain arithmetic"),
         ("set a [expr ]", "expr without"),
+        ("set a [expr 010 * 2]", "leading zero"),
         ("set a {", "not closed"),
         ('set a "x', "not closed"),
         ("set a [all_inputs", "not closed"),

@@ -248,11 +248,16 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
             None if run is None else run.function,
             failure=NEVER_RUN if run is None else run.failure,
             last=self._last_report,
+            last_function=None if self._last_completed is None else self._last_completed.function,
         )
 
     @property
+    def _last_completed(self) -> Run | None:
+        return next((r for r in reversed(self._runs) if r.report is not None), None)
+
+    @property
     def _last_report(self) -> PPAReport | None:
-        return next((r.report for r in reversed(self._runs) if r.report is not None), None)
+        return None if self._last_completed is None else self._last_completed.report
 
     def _known_values(self) -> tuple[dict[str, float], Mapping[str, float]]:
         """Return the three metrics and the stage metrics of the last completed run, at first the initial ones."""
@@ -286,13 +291,15 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
         values, _ = self._known_values()
         scored = score(self.task.initial, self.task.targets, values)
         last = self._runs[-1] if self._runs else None
-        function = last.function if last is not None else None
+        function = None if last is None else last.function
+        scored_run = self._last_completed
+        broken = scored_run is not None and scored_run.function is not None and not scored_run.function.paper
         return {
             **super()._info(),
             **values,
             "nis": float(scored.nis),
             "nis_nothing": float(scored.nothing),
-            "nis_flagged": int(function is not None and not function.paper),
+            "nis_flagged": int(broken),
             "n_runs": len(self._runs),
             "flow_error": "" if last is None else last.failure,
             "function": "" if function is None else function.message,
@@ -354,7 +361,7 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
     def _render_rgb(self) -> np.ndarray:
         from edagym.envs.ppa.viewer import render_state
 
-        last = next((r for r in reversed(self._runs) if r.report is not None), None)
+        last = self._last_completed
         result = None if last is None else self.runner.recall(last.digest)
         return render_state(self.task.initial, self.task.targets, self._runs, result, size=self.render_size)
 

@@ -27,7 +27,8 @@ MAX_OUTPUT = 20_000
 """Characters of an answer; more is cut, and the answer says so."""
 MAX_STAGES = 8
 _MAX_PATTERN = 200
-_MAX_REPEATS = 4
+_MAX_REPEATS = 3
+_MAX_INPUT = 8_000_000
 HIDDEN = ("info.json", "task.json")
 _QUOTES = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\s'\"|]+)|(\s+)|(\|)", re.DOTALL)
 _REFUSED = {
@@ -192,7 +193,10 @@ class _Call:
             if self.piped is None:
                 raise self.refuse("needs a file")
             return [("", self.piped)]
-        return [(p, self.text(p)) for operand in operands for p in self.expand(operand)]
+        found = [(p, self.text(p)) for operand in operands for p in self.expand(operand)]
+        if sum(len(text) for _, text in found) > _MAX_INPUT:
+            raise self.refuse("too much text at once", f"> {_MAX_INPUT} characters")
+        return found
 
     def joined(self, operands: Sequence[str]) -> str:
         """Return the texts of all operands one after the other."""
@@ -366,7 +370,10 @@ def _grep(call: _Call) -> str:
                 number = f"{i + 1}:" if "n" in options else ""
                 out += [f"{head}{number}{m[0]}" for t in tests for m in t.finditer(lines[i]) if m[0]]
         else:
-            shown = sorted({j for i in hits for j in range(max(i - before, 0), min(i + after + 1, len(lines)))})
+            shown: list[int] = []
+            for i in hits:
+                first = max(i - before, shown[-1] + 1 if shown else 0)
+                shown += range(first, min(i + after + 1, len(lines)))
             marked = set(hits)
             for k, i in enumerate(shown):
                 if k and i > shown[k - 1] + 1 and (before or after):

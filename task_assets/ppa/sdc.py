@@ -208,7 +208,7 @@ class _Text:
 
     text: str
     span: Span | None = None
-    factors: tuple[tuple[float, Span | None], ...] = ()
+    factors: tuple[tuple[int | float, Span | None], ...] = ()
 
 
 _Value = _Text | Ports
@@ -477,7 +477,7 @@ class _Expression:
 
     def value(self) -> _Text:
         text, at = self.interpreter.text, self.begin
-        leaves: list[tuple[float, Span | None]] = []
+        leaves: list[tuple[int | float, Span | None]] = []
         code = []
         while text[at : self.end].strip():
             match = _TOKEN.match(text, at, self.end)
@@ -494,7 +494,11 @@ class _Expression:
                 if not isinstance(found, _Text):
                     raise self.interpreter.fail("unknown variable, or no number", match["name"])
                 leaf = found
-            leaves.append((self.interpreter.number(leaf, -1e12, 1e12), leaf.span))
+            number: int | float = self.interpreter.number(leaf, -1e12, 1e12)
+            if re.fullmatch(r"[+-]?0[0-9].*", leaf.text.strip()):
+                raise self.interpreter.fail("a number with a leading zero, which Tcl takes as octal", leaf.text)
+            # Tcl divides whole numbers to whole numbers.
+            leaves.append((int(number) if re.fullmatch(r"[+-]?[0-9]+", leaf.text.strip()) else number, leaf.span))
             code.append(f"v{len(leaves) - 1}")
         try:
             tree = ast.parse(" ".join(code), mode="eval").body
@@ -504,16 +508,19 @@ class _Expression:
         product = (
             isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult) and code[1:2] == ["*"] and len(code) == 3
         )
-        return _Text(repr(float(result)), None, tuple(leaves) if product else ())
+        return _Text(repr(result), None, tuple(leaves) if product else ())
 
-    def evaluate(self, node: ast.AST, leaves: list[float]) -> float:
+    def evaluate(self, node: ast.AST, leaves: list[int | float]) -> int | float:
         if isinstance(node, ast.Name):
             return leaves[int(node.id[1:])]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             value = self.evaluate(node.operand, leaves)
             return -value if isinstance(node.op, ast.USub) else value
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return float(_OPERATORS[type(node.op)](self.evaluate(node.left, leaves), self.evaluate(node.right, leaves)))
+            left, right = self.evaluate(node.left, leaves), self.evaluate(node.right, leaves)
+            whole = isinstance(node.op, ast.Div) and isinstance(left, int) and isinstance(right, int)
+            result: int | float = left // right if whole else _OPERATORS[type(node.op)](left, right)
+            return result
         raise SyntaxError
 
 

@@ -60,6 +60,7 @@ def verify(
     *,
     failure: str = NEVER_RUN,
     last: PPAReport | None = None,
+    last_function: FunctionCheck | None = None,
 ) -> Verdict:
     """Judge a design.
 
@@ -71,12 +72,13 @@ def verify(
         failure: Why there is no report.
         last: The last report of an earlier run in the attempt: the improvement score goes by it where `report` is
             None; None: by the initial values.
+        last_function: The functional check of that run.
 
     Returns:
         Checks ``flow``, ``target:<metric>``, ``function``, ``locked``, ``files``; strict: ``strict_function``,
         ``strict_knobs``, ``strict_clocks``, ``strict_io_delays``, ``strict_exceptions``. Metrics: the values scored,
         ``nis``, ``nis_nothing`` (its value for a design left alone), ``score:<metric>``, ``completed``, and
-        ``nis_flagged``: 1 where the function broke, so that the score says nothing.
+        ``nis_flagged``: 1 where the function of the design that is scored broke, so that the score says nothing.
 
     Raises:
         ToolError: If the report is of another backend or engine than the task's numbers.
@@ -103,7 +105,8 @@ def verify(
     metrics |= {"nis": scored.nis, "nis_nothing": scored.nothing}
     metrics |= {f"score:{m}": s for m, s in scored.parts.items()}
     metrics["completed"] = float(report is not None)
-    metrics["nis_flagged"] = float(function is not None and not function.paper)
+    scored_function = last_function if report is None else function
+    metrics["nis_flagged"] = float(scored_function is not None and not scored_function.paper)
     paper = all(c.passed for c in checks if not c.strict)
     return Verdict(paper, paper and all(c.passed for c in checks), tuple(checks), metrics)
 
