@@ -16,10 +16,11 @@ def add_parser(commands: Any) -> None:
         help="measure steps per second, verify and reset times",
         description=(
             "fet: edit steps per second, verify and reset times, asynchronous throughput. "
-            "drc: full checks, re-checks after edits, audits, beside the klayout binary where there is one."
+            "drc: full checks, re-checks after edits, audits, beside the klayout binary where there is one. "
+            "ppa: CPU seconds per stage of the embedded flow; with --facts instead its agreement with recorded runs."
         ),
     )
-    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc"), help="fet or drc")
+    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc", "ppa"), help="fet, drc or ppa")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
     parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
     parser.add_argument("--layout", action="append", default=[], help="drc: layout file to measure too; repeatable")
@@ -27,6 +28,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-full", action="store_true", help="drc: no full checks of the layout files (minutes)")
     parser.add_argument("--workers", type=int, default=2, help="drc: processes of those checks (default: 2)")
     parser.add_argument("--deck", default=None, help="drc: rule deck to time the klayout binary with")
+    parser.add_argument(
+        "--facts", metavar="JSON", default=None, help="ppa: recorded runs of the real flow to compare with"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 
@@ -44,11 +48,27 @@ def _run(args: argparse.Namespace) -> int:
     for name, value in numbers:
         if not value > 0:
             raise TaskError("must be positive", field=name, value=value, allowed="> 0")
+    if args.family == "ppa":
+        return _ppa(args)
     if args.family == "drc":
         result = bench_drc(args.layout, args.edits, args.deck, full=not args.no_full, workers=args.workers)
     else:
         result = bench_fet(args.seconds, args.train_resets)
     emit(args, result, _text(result))
+    return PASS
+
+
+def _ppa(args: argparse.Namespace) -> int:
+    from edagym.baselines import ppa_accuracy
+    from edagym.baselines.bench_ppa import bench_ppa
+    from edagym.envs.ppa.flow.embedded import EmbeddedFlow
+
+    if args.facts:
+        result = ppa_accuracy.compare(EmbeddedFlow(), args.facts, progress=not args.json)
+        emit(args, result, ppa_accuracy.text(result))
+    else:
+        result = bench_ppa(progress=not args.json)
+        emit(args, result, _text(result))
     return PASS
 
 
