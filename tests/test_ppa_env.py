@@ -333,6 +333,24 @@ def test_equal_designs_are_run_once():
     assert flow.calls == 2
 
 
+def test_equal_sources_are_compared_once():
+    calls = []
+
+    def count(task, design):
+        calls.append(design)
+        return same_function(task, design)
+
+    env = make_env(function_check=count, budget=40)
+    env.step_edit(ReplaceText("src/adder.v", "a + b", "b + a"))
+    for value in ("0.5", "0.55", "0.65"):
+        env.step_edit(SetKnob("PLACE_DENSITY", value))
+        env.step_edit(Command.VERIFY)
+    assert len(calls) == 1
+    env.step_edit(ReplaceText("src/adder.v", "b + a", "a+ b"))
+    env.step_edit(Command.VERIFY)
+    assert len(calls) == 2
+
+
 def test_runs_can_be_the_only_charge():
     env = make_env(charge="runs")
     assert env.budget == RUNS == 18

@@ -6,6 +6,7 @@ by the digest of the files, and a state that a searching policy comes back to co
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -80,6 +81,7 @@ class FlowRunner:
     def __init__(self, backend: str | FlowBackend, function: FunctionChecker = check_function) -> None:
         self._backend, self._function = backend, function
         self._outcomes: OrderedDict[tuple[str, ...], Outcome] = OrderedDict()
+        self._checks: OrderedDict[str, FunctionCheck] = OrderedDict()
 
     @property
     def backend(self) -> FlowBackend:
@@ -127,11 +129,22 @@ class FlowRunner:
         except Exception as e:
             # The design comes from an agent: a fault of the flow that it uncovers is the tool's, and no verdict on it.
             raise ToolError(f"the flow broke ({type(e).__name__}: {e})", field="flow") from e
-        try:
-            function = self._function(task, design)
-        except FlowError as e:
-            function = FunctionCheck(False, False, f"the function cannot be checked: {e}")
-        return Outcome(result, "", function)
+        return Outcome(result, "", self.check(task, design))
+
+    def check(self, task: PPATask, design: DesignFiles) -> FunctionCheck:
+        """Return the functional check of a design, made once for the same sources; raises `ToolError`."""
+        key = repr((task.design.one(".mk"), sorted(task.function.items()), task.design.sources, design.sources))
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        found = self._checks.get(digest)
+        if found is None:
+            try:
+                found = self._function(task, design)
+            except FlowError as e:
+                found = FunctionCheck(False, False, f"the function cannot be checked: {e}")
+            self._checks[digest] = found
+            if len(self._checks) > _MAX_RESULTS:
+                self._checks.popitem(last=False)
+        return found
 
     def recall(self, digest: str) -> FlowResult | None:
         """Return the kept result of a design by its digest, or None: nothing is run."""
@@ -141,7 +154,7 @@ class FlowRunner:
         return None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_outcomes": OrderedDict()}
+        return {**self.__dict__, "_outcomes": OrderedDict(), "_checks": OrderedDict()}
 
 
 @cache
