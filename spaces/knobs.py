@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -29,14 +31,15 @@ def knob_rows() -> dict[str, int]:
 def normalise(knob: Knob, value: KnobValue | None) -> tuple[float, float, float, float]:
     """Return a knob's value as four numbers in [0, 1]; -1 where there is no number.
 
-    Numbers are placed in the knob's range; switches are 0 or 1; names are their position among the choices; several
-    names have a 0 or 1 for each choice; text is 0.
+    Numbers are placed in the knob's range; switches are 0 or 1; names are their position among the choices; of several
+    names each choice has its rank, 1 for the first one given, then falling, 0 for one that is not given; text is 0.
     """
     none = -1.0
     if value is None:
         return (none, none, none, none)
     if knob.type == "vts":
-        marks = [float(c in value) for c in knob.choices]  # type: ignore[operator]
+        given = [str(v) for v in value]  # type: ignore[union-attr]
+        marks = [1 - given.index(c) / len(knob.choices) if c in given else 0.0 for c in knob.choices]
         return (*marks, *[none] * (4 - len(marks)))[:4]  # type: ignore[return-value]
     if knob.type == "text":
         return (0.0, none, none, none)
@@ -47,6 +50,13 @@ def normalise(knob: Knob, value: KnobValue | None) -> tuple[float, float, float,
     numbers = value if isinstance(value, tuple) else (value,)
     found = [position(knob, float(v)) for v in numbers]
     return (*found, *[none] * (4 - len(found)))[:4]  # type: ignore[return-value]
+
+
+@cache
+def arrangements(knob: Knob) -> tuple[tuple[str, ...], ...]:
+    """Return every non-empty ordered choice of different names, short ones first: what a ``vts`` knob can be."""
+    sizes = range(1, len(knob.choices) + 1)
+    return tuple(found for n in sizes for found in permutations(knob.choices, n))
 
 
 def position(knob: Knob, number: float) -> float:
@@ -135,7 +145,8 @@ class KnobSpace(Dict):
             row = [float(v) for v in arrays["knob_values"][i]]
             value: KnobValue
             if knob.type == "vts":
-                value = tuple(c for c, v in zip(knob.choices, row) if v > 0.5)
+                ranked = sorted(zip(row, knob.choices), key=lambda pair: -pair[0])
+                value = tuple(c for v, c in ranked if v > 0)
             elif knob.type == "choice":
                 value = knob.choices[round(row[0] * max(len(knob.choices) - 1, 1))]
             elif knob.type == "bool":

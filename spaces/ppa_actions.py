@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from edagym.errors import EditError
 from edagym.spaces.actions import Command
-from edagym.spaces.knobs import MAX_CLOCKS, MAX_KNOBS, MAX_PERIOD, number_at
+from edagym.spaces.knobs import MAX_CLOCKS, MAX_KNOBS, MAX_PERIOD, arrangements, number_at
 from edagym.spaces.ppa_edits import (
     DIRECTIONS,
     MAX_COMMAND,
@@ -107,7 +107,8 @@ class PPAActionSpace(Dict):
         way: Discrete(3), index into `WAYS`: how the value is given. ``unset``: the knob or the fan-out bound is unset.
         place: (4,) float32 in [0, 1]: the value's numbers as places in their ranges.
         number: (4, 1) float32: the value's numbers themselves (ps, um, %).
-        choice: Discrete(16): switches: odd is on; names: index of the choice; threshold voltages: bit k set: choice k.
+        choice: Discrete(16): switches: odd is on; names: index of the choice; several names: index into
+            `edagym.spaces.knobs.arrangements`. All wrap around.
         clock: Discrete(8): row of the clock table, for set_period.
         direction: Discrete(3), index into ``("", "input", "output")``, for set_io_fraction.
         file: Discrete(64): row of the file table, for edit_file.
@@ -294,8 +295,7 @@ def _knob_text(knob: Knob, action: Mapping[str, Any], way: str) -> str:
         elif knob.type == "choice":
             value = knob.choices[choice % len(knob.choices)]
         else:
-            marks = choice % 2 ** len(knob.choices) or 1
-            value = tuple(c for k, c in enumerate(knob.choices) if marks >> k & 1)
+            value = arrangements(knob)[choice % len(arrangements(knob))]
         return knob.text(value)
     n = {"box": 4, "pair": 2}.get(knob.type, 1)
     if way == "place":
@@ -321,7 +321,7 @@ def _put_knob(out: dict[str, Any], edit: SetKnob) -> None:
     elif knob.type == "choice":
         out["choice"] = np.int64(knob.choices.index(str(value)))
     elif knob.type == "vts":
-        out["choice"] = np.int64(sum(1 << k for k, c in enumerate(knob.choices) if c in edit.value.split()))
+        out["choice"] = np.int64(arrangements(knob).index(tuple(edit.value.split())))
     elif knob.type == "text":
         _put_text(out, "new", str(value), MAX_TEXT)
     else:

@@ -508,6 +508,7 @@ ACTIONS = [
     SetKnob("ABC_AREA", "1"),
     SetKnob("ABC_AREA", "0"),
     SetKnob("ASAP7_USE_VT", "RVT SLVT"),
+    SetKnob("ASAP7_USE_VT", "SLVT LVT RVT"),
     SetKnob("CORNER", "WC"),
     SetKnob("DIE_AREA", "0 0 16.2 16.2"),
     SetKnob("ROUTE_EFFORT", "high and low"),

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from edagym.spaces.knobs import MAX_KNOBS, KnobSpace, knob_rows, normalise, number_at, position
+from edagym.spaces.knobs import MAX_KNOBS, KnobSpace, arrangements, knob_rows, normalise, number_at, position
+from edagym.spaces.ppa_actions import MAX_CHOICES
 from edagym.task_assets.ppa.config import parse_config
 from edagym.task_assets.ppa.knobs import STRUCTURAL, TYPES, Knob, knob_table, number_text, reference_page
 from edagym.task_assets.ppa.sdc import parse_sdc
@@ -125,14 +126,20 @@ def test_space_round_trip():
             assert value == pytest.approx(expected, rel=1e-3), name
         elif isinstance(expected, tuple) and isinstance(expected[0], float):
             assert value == pytest.approx(expected, rel=1e-3, abs=0.1), name
-        elif name == "ASAP7_USE_VT":
-            assert set(value) == set(expected)
         elif TABLE[name].type != "int":
             assert value == expected, name
     assert set(again) == {n for n, k in TABLE.items() if k.type != "text"}
     assert arrays["clock_period"][0] == 250
     assert arrays["max_fanout"][0] == 9
     assert arrays["io_fraction"].tolist() == [-1, -1]
+
+
+def test_arrangements():
+    found = arrangements(TABLE["ASAP7_USE_VT"])
+    assert len(found) == 15 <= MAX_CHOICES
+    assert found[:4] == (("RVT",), ("LVT",), ("SLVT",), ("RVT", "LVT"))
+    rows = {normalise(TABLE["ASAP7_USE_VT"], f) for f in found}
+    assert len(rows) == 15
 
 
 def test_defaults_are_observed():
