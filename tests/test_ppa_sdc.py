@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,41 @@ def test_what_is_recorded():
 )
 def test_arithmetic_is_that_of_tcl(expression, value):
     assert parse_sdc(f"create_clock -name c -period [expr {expression}]").period == pytest.approx(value)
+
+
+TCL = """
+proc get_ports {x} {return $x}
+proc get_clocks {x} {return $x}
+proc all_inputs {args} {return {clk a b}}
+proc all_outputs {args} {return q}
+proc current_design {args} {}
+proc create_clock {args} {
+  array set o {-name {} -period {}}
+  array set o [lrange $args 0 3]
+  puts "clock $o(-name) [expr double($o(-period))]"
+}
+proc delay {side args} {
+  set at [lsearch $args -clock]
+  set clock [lindex $args $at+1]
+  set args [lreplace $args $at $at+1]
+  puts "$side $clock [expr double([lindex $args 0])]"
+}
+proc set_input_delay {args} {delay input {*}$args}
+proc set_output_delay {args} {delay output {*}$args}
+"""
+
+
+@pytest.mark.skipif(shutil.which("tclsh") is None, reason="no Tcl interpreter here")
+@pytest.mark.parametrize("name", [*VARIANTS, "usual"])
+def test_tcl_says_the_same(name, tmp_path):
+    text = SDC if name == "usual" else VARIANTS[name]
+    (tmp_path / "x.tcl").write_text(TCL + text)
+    said = subprocess.run(["tclsh", str(tmp_path / "x.tcl")], capture_output=True, text=True, check=True).stdout
+    found = parse_sdc(text)
+    ours = [("clock", c.name, c.period) for c in found.clocks]
+    ours += [(d.direction, d.clock, d.delay) for d in found.io_delays]
+    theirs = [line.split() for line in said.splitlines()]
+    assert [(a, b, pytest.approx(float(c))) for a, b, c in theirs] == ours
 
 
 def test_several_clocks():
