@@ -155,7 +155,6 @@ def test_policy_acts_on_what_an_attempt_shows() -> None:
         task_view = task.view()
         layout = DRCLayout.from_bytes(task.gds)
         budget_left = task.budget
-        rng = np.random.default_rng(0)
 
     policy = DRCSearchPolicy()
     policy.bind(Attempt())

@@ -141,6 +141,7 @@ def _for_marker(layout: DRCLayout, table: RuleTable, limits: RuleLimits, marker:
     for source in _sources(layout, table, names, marker.bbox, math.ceil(CAUSE_NM * nm)):
         if _is_duplicate(layout, table, source):
             yield Candidate((0, 0), _change(source, Delete()))
+        yield from _spans(source, edges)
         own = _edges(source.layer, source.polygon, source.trans)
         for index, edge in enumerate(own):
             if edge is None:
@@ -353,6 +354,9 @@ def _moves(source: _Source, index: int, edge: _Edge, d: int, rank: int) -> Itera
         half = d // 2
         both = Resize(half, 0, half, 0) if index in (0, 2) else Resize(0, half, 0, half)
         yield Candidate((rank + 1, abs(d)), _change(source, both))
+    if source.polygon.is_box():
+        both = Resize(d, 0, d, 0) if index in (0, 2) else Resize(0, d, 0, d)
+        yield Candidate((rank + 2, abs(d)), _change(source, both))
     if source.polygon.is_box() and d < 0:
         for change in _compensated(source.polygon.bbox(), index, d):
             yield Candidate((rank + 1, abs(d)), _change(source, change))
@@ -364,7 +368,36 @@ def _moves(source: _Source, index: int, edge: _Edge, d: int, rank: int) -> Itera
         # Moving a whole standard cell hardly ever helps and costs most to check.
         yield Candidate((rank + 1 if _is_via(source.instance) else rank + 12, abs(d)), move)
     if source.cell and d > 0:
-        yield Candidate((rank + 1, abs(d)), AddShape(source.layer, box_points(_strip(edge, d))))
+        strip = _strip(edge, d)
+        yield Candidate((rank + 1, abs(d)), AddShape(source.layer, box_points(strip)))
+        own = source.trans.inverted() * kdb.Box(*strip)
+        points = box_points((own.left, own.bottom, own.right, own.top))
+        yield Candidate((rank + 2, abs(d)), AddShape(source.layer, points, source.cell))
+
+
+def _spans(source: _Source, edges: Sequence[_Edge | None]) -> Iterator[Candidate]:
+    """Yield resizings of a box that make it as wide, or as high, as what lies around it on another layer."""
+    if not source.polygon.is_box() or source.distance > 0:
+        return
+    flat = (source.trans * source.polygon).bbox()
+    for vertical in (True, False):
+        low, high, middle = (
+            (flat.bottom, flat.top, flat.center().x) if vertical else (flat.left, flat.right, flat.center().y)
+        )
+        near = [e for e in edges if e is not None and e.vertical == vertical and e.layer != source.layer]
+        near = [e for e in near if e.low < high and low < e.high]
+        for layer in dict.fromkeys(e.layer for e in near):
+            lower = {e.at for e in near if e.layer == layer and sum(e.normal) < 0 and e.at < middle}
+            upper = {e.at for e in near if e.layer == layer and sum(e.normal) > 0 and e.at > middle}
+            for k, a in enumerate(sorted(lower, reverse=True)[:2]):
+                for n, b in enumerate(sorted(upper)[:2]):
+                    target = kdb.Box(a, flat.bottom, b, flat.top) if vertical else kdb.Box(flat.left, a, flat.right, b)
+                    if target != flat:
+                        old, new = source.polygon.bbox(), source.trans.inverted() * target
+                        change = Resize(
+                            old.left - new.left, old.bottom - new.bottom, new.right - old.right, new.top - old.top
+                        )
+                        yield Candidate((2 * (k + n), abs(b - a)), _change(source, change))
 
 
 def _compensated(box: kdb.Box, index: int, d: int) -> Iterator[Resize]:

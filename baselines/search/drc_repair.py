@@ -49,6 +49,8 @@ _SAME_KIND = 3
 _DETOUR = 3
 _COMPLETIONS = 3
 _FULL = 4
+MAX_COPIES = 20
+"""Where more markers than this look alike, they are repaired in the master that repeats them, not one by one."""
 PROBE_NM = 300.0
 """Placements of an edit this near to a marker are looked at first, nm."""
 SAMPLES = 6
@@ -62,15 +64,15 @@ class SearchSettings:
     Attributes:
         width: States kept per depth.
         depth: Most moves per group of violations.
-        moves: Moves tried per state.
-        work: Effort per pass over the task, in probes of a move; a full evaluation counts as `_FULL`. The second, if
-            needed, is not greedy. A count and no time, so that equal seeds give equal repairs on any machine.
+        moves: Moves tried on the layout as it is, and on each state on the way.
+        work: Effort per pass over the task, in probes of a move; a full evaluation counts more. The second pass, if
+            needed, is greedy. A count and no time, so that equal tasks give equal repairs on any machine.
     """
 
     width: int = 8
     depth: int = 3
-    moves: int = 1_200
-    work: int = 16_000
+    moves: tuple[int, int] = (1_200, 400)
+    work: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,21 @@ class Repair:
 
 @dataclass(slots=True)
 class _State:
-    """A layout on the way: the edits that lead there, its markers, and what it costs."""
+    """A layout on the way: the edits that lead there, its markers, and what it costs.
+
+    `cost` is the number of markers, but an edit of a master changes it by what it does per placement: as a person sees
+    it, one thing has changed.
+    """
 
     edits: tuple[DRCEdit, ...]
     markers: MarkerStore
     count: int
+    cost: float
     area: float
     boxes: tuple[Box, ...] = ()
     partial: bool = False
     bounded: bool = True
+    parent: _State | None = None
 
 
 @dataclass(slots=True)
@@ -144,7 +152,8 @@ class Workbench:
             self.checker = IncrementalChecker(self.layout, self.table, found)
         else:
             self.checker = IncrementalChecker(self.layout, self.table, self.markers)
-        self.start = _State((), self.checker.markers, self.count(self.checker.markers), 0.0)
+        n_markers = self.count(self.checker.markers)
+        self.start = _State((), self.checker.markers, n_markers, n_markers, 0.0)
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
@@ -166,10 +175,10 @@ class Workbench:
         self.editor.restore(state.edits)
         self.checker.markers = state.markers.copy()
 
-    def complete(self, state: _State, parent: _State) -> None:
-        """Re-check what was left out when the last move of a state was tried. The layout is left in that state."""
-        if state.partial:
-            self.go(parent)
+    def complete(self, state: _State) -> None:
+        """Re-check what was left out when the moves of a state were tried. The layout is left in that state."""
+        if state.partial and state.parent is not None:
+            self.complete(state.parent)
             applied = self.editor.apply(state.edits[-1])
             self.checker.recheck(applied.boxes, applied.layers)
             state.markers, state.partial = self.checker.markers, False
@@ -189,8 +198,8 @@ class Workbench:
         if not self.small and not self._promising(applied, near):
             self.editor.undo()
             return None
-        self.work += 0 if self.small else _FULL
-        boxes, partial = self._sample(applied, state.markers)
+        self.work += 1 if self.small else _FULL
+        boxes, partial = self._sample(applied, state.markers, near)
         if not boxes:
             self.editor.undo()
             return None
@@ -203,6 +212,7 @@ class Workbench:
             markers, self.checker.markers = self.checker.markers, before
         self.editor.undo()
         count = self.count(markers)
+        cost = state.cost + (count - state.count) / len(boxes)
         if partial:
             # What holds at the sample holds, most likely, at all placements.
             near = [grown(b, 1) for b in applied.boxes]
@@ -212,7 +222,8 @@ class Workbench:
                 kept = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in seen))
                 count = count - left + kept
         area = state.area + _redrawn(edit, applied.boxes[0])
-        return _State((*state.edits, edit), markers, count, area, (*state.boxes, *boxes), partial=partial)
+        partial = partial or state.partial
+        return _State((*state.edits, edit), markers, count, cost, area, (*state.boxes, *boxes), partial, parent=state)
 
     def _promising(self, applied: Applied, near: Sequence[Marker]) -> bool:
         """Return whether an edit just made takes a marker away, looking at these markers' rules only."""
@@ -227,17 +238,21 @@ class Workbench:
         probe.recheck(boxes[:SAMPLES], applied.layers)
         return any(probe.markers.multiplicity(m) < n for m, n in Counter(near).items())
 
-    def _sample(self, applied: Applied, markers: MarkerStore) -> tuple[tuple[Box, ...], bool]:
-        """Return the placements of an edit to look at while searching, and whether they are not all."""
+    def _sample(self, applied: Applied, markers: MarkerStore, near: Sequence[Marker]) -> tuple[tuple[Box, ...], bool]:
+        """Return the placements of an edit to look at while searching, and whether they are not all.
+
+        The placement of the markers at hand, some with markers, and some of all.
+        """
         n = len(applied.boxes)
         if n <= SAMPLES:
             return applied.boxes, False
         if n > MAX_PLACEMENTS:
             return (), True
+        here = [b for b in applied.boxes if any(touches(m.bbox, grown(b, 1)) for m in near)]
         now = self.wanted(markers)
         marked = [b for b in applied.boxes if any(touches(m.bbox, grown(b, 1)) for m in now)]
         step = max(1, n // (SAMPLES // 2))
-        chosen = {*marked[: SAMPLES // 2], *applied.boxes[::step]}
+        chosen = {*here[: SAMPLES // 2], *marked[: SAMPLES // 2], *applied.boxes[::step]}
         return tuple(sorted(chosen)), True
 
     def soundness(self, state: _State, final: bool = False) -> int:
@@ -314,7 +329,7 @@ class DRCSearchPolicy:
 
     name = "search"
     privileged = False
-    deterministic = False
+    deterministic = True
 
     def __init__(self, settings: SearchSettings | None = None) -> None:
         self.settings = settings
@@ -328,7 +343,7 @@ class DRCSearchPolicy:
         bench = Workbench(
             attempt.layout, load_table(view.rules), items=view.violations, limits=view.limits, roi=view.roi
         )
-        found = repair(bench, attempt.budget_left - 1, self.settings, attempt.rng)
+        found = repair(bench, attempt.budget_left - 1, self.settings)
         self._plan = iter((*found.edits, Command.VERIFY, Command.SUBMIT))
 
     def act(self, observation: dict[str, Any], info: dict[str, Any]) -> DRCEdit | Command:
@@ -354,11 +369,6 @@ class SearchAttempt(Protocol):
         """Actions left."""
         ...
 
-    @property
-    def rng(self) -> np.random.Generator:
-        """The attempt's generator."""
-        ...
-
 
 # -- search --------------------------------------------------------------------------------------------------------
 
@@ -377,7 +387,7 @@ def repair(
     settings = settings or SearchSettings()
     limits = RuleLimits(bench.table)
     best = bench.start
-    for greedy in (True, False):
+    for greedy in (False, True):
         allowed = bench.work + settings.work
         found = _repair(bench, max_edits, settings, limits, rng, greedy, allowed)
         if (found.count, not found.bounded) < (best.count, not best.bounded):
@@ -438,21 +448,32 @@ def _search_group(
     States that keep the bounds on edits too are preferred. The search stops at the first of these that has none of the
     group's markers left and no others instead.
     """
-    goal = start.count - len(group)
     beam = [start]
     best: list[_State | None] = [None, None, None]  # by soundness
     start_kind = tuple(m.rule for m in bench.wanted(start.markers))
     seen: set[frozenset[DRCEdit]] = set()
+    in_masters = _repeats(bench.wanted(start.markers), group) > MAX_COPIES
     around = group[0].bbox
     for m in group:
         around = union(around, m.bbox)
     around = grown(around, round(GROUP_NM * 0.001 / bench.layout.dbu))
+    goal = start.count - len(group)
+    quiet = sum(1 for m in bench.wanted(start.markers) if touches(m.bbox, around)) - len(group)
+
+    def clean(state: _State) -> bool:
+        if state.count > goal:
+            return False
+        return sum(1 for m in bench.wanted(state.markers) if touches(m.bbox, around)) <= quiet
+
     for _ in range(depth):
-        found: list[tuple[_State, _State]] = []
+        found: list[_State] = []
         for state in beam:
             bench.go(state)
             near = [m for m in bench.wanted(state.markers) if touches(m.bbox, around)]
-            for candidate in _ordered(candidates(bench.layout, bench.table, limits, near[:12]), settings, rng):
+            most = settings.moves[0 if state is start else 1]
+            for candidate in _ordered(candidates(bench.layout, bench.table, limits, near[:12]), most, rng):
+                if in_masters and (isinstance(candidate.edit, MoveCell) or not candidate.edit.cell):
+                    continue
                 if bench.work >= allowed:
                     break
                 key = frozenset((*state.edits, candidate.edit))
@@ -460,22 +481,22 @@ def _search_group(
                     continue
                 seen.add(key)
                 result = bench.attempt(state, candidate.edit, near)
-                if result is None or result.count > start.count + _DETOUR:
+                if result is None or result.cost > start.cost + _DETOUR:
                     continue
-                if result.count <= goal:
-                    bench.complete(result, state)
-                    if result.count <= goal and bench.soundness(result) == 2 and bench.soundness(result, True) == 2:
+                if clean(result):
+                    bench.complete(result)
+                    if clean(result) and bench.soundness(result) == 2 and bench.soundness(result, True) == 2:
                         return result
                     bench.go(state)
                 # Moves that change no violation are left out: if one is needed to make room, it can come second.
                 if any(result.markers.multiplicity(m) < state.markers.multiplicity(m) for m in near):
-                    found.append((result, state))
-        found.sort(key=lambda pair: (pair[0].count, pair[0].area))
+                    found.append(result)
+        found.sort(key=lambda state: (state.cost, state.area))
         beam = []
         audits = completions = 0
         kinds: Counter[tuple[str, ...]] = Counter()
         tried: set[tuple[tuple[str, ...], str]] = set()
-        for result, parent in found:
+        for result in found:
             if len(beam) == settings.width or audits == 5 * settings.width:
                 break
             # Many moves leave the same violations behind: keep different ones, by what they change and what is left.
@@ -483,18 +504,17 @@ def _search_group(
             if kinds[kind] == (1 if kind == start_kind else _SAME_KIND) or (kind, _subject(result.edits[-1])) in tried:
                 continue
             audits += 1
-            if result.partial:
-                completions += 1
-                if completions > _COMPLETIONS:
-                    continue
-            bench.complete(result, parent)
+            bench.go(result)
             soundness = bench.soundness(result)
-            if result.count > start.count + _DETOUR or not soundness:
+            if not soundness:
                 continue
             kinds[kind] += 1
             tried.add((kind, _subject(result.edits[-1])))
             beam.append(result)
-            if result.count < start.count:
+            if result.partial and result.count < start.count and completions < _COMPLETIONS:
+                completions += 1
+                bench.complete(result)
+            if not result.partial and result.count < start.count:
                 if not bench.small:
                     soundness = bench.soundness(result, final=True)
                 known = best[soundness]
@@ -507,6 +527,17 @@ def _search_group(
     return min(kept, key=lambda state: (state.count, not state.bounded), default=None)
 
 
+def _repeats(markers: Sequence[Marker], group: Sequence[Marker]) -> int:
+    """Return how many markers look like the group's most frequent one: of one rule and one size, either way round."""
+
+    def look(m: Marker) -> tuple[str, int, int]:
+        width, height = m.bbox[2] - m.bbox[0], m.bbox[3] - m.bbox[1]
+        return (m.rule, min(width, height), max(width, height))
+
+    counts = Counter(map(look, markers))
+    return max(counts[look(m)] for m in group)
+
+
 def _subject(edit: DRCEdit) -> str:
     """What an edit changes, and in which way."""
     if isinstance(edit, MoveCell):
@@ -517,9 +548,9 @@ def _subject(edit: DRCEdit) -> str:
     return f"{edit.layer}{edit.shape}{type(change).__name__}{getattr(change, 'edge', '')}"
 
 
-def _ordered(found: list[Candidate], settings: SearchSettings, rng: np.random.Generator | None) -> list[Candidate]:
+def _ordered(found: list[Candidate], most: int, rng: np.random.Generator | None) -> list[Candidate]:
     if rng is not None:
         order = rng.permutation(len(found))
         found = [found[i] for i in order]
         found.sort(key=lambda c: c.rank)
-    return found[: settings.moves]
+    return found[:most]
