@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "flow",
         help="run the embedded RTL-to-report flow on a design folder",
-        description="Run synthesis, placement, clock tree, timing repair, timing and power on a folder with config/*.mk, "
-        "config/*.sdc and src/*.v, and print the report. Exit code 1: the design cannot be implemented.",
+        description="Run synthesis, placement, clock tree, timing repair, timing and power on a folder with "
+        "config/*.mk, config/*.sdc and src/*.v, and print the report. Exit code 1: the design cannot be implemented.",
     )
     parser.add_argument("design", metavar="DESIGN_DIR", help="folder of the design")
     parser.add_argument("--def", dest="layout", metavar="FILE", help="write the placement as DEF")
