@@ -40,7 +40,7 @@ def compare(task: PPATask, design: DesignFiles) -> FunctionCheck:
     else:
         message = f"no difference found; formal: {found.formal}"
         if found.latency:
-            message += f"; {found.latency} cycles later"
+            message += f"; later by {found.latency} cycle{'s' if found.latency > 1 else ''}"
     return FunctionCheck(found.passed_paper, found.passed_strict, message)
 
 
