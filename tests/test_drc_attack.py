@@ -248,6 +248,17 @@ def test_a_large_piece_does_not_pay_for_a_small_one():
     assert "0.0% of a piece of M1 is left" in found["strict_area_kept"]
 
 
+def test_a_relaxed_limit_is_of_every_piece():
+    """Where a task lets wires lose a quarter, it does not let one of four wires go."""
+    wires = [("M2", (0, 60 * i, 300, 60 * i + 18)) for i in range(5)]
+    initial = lone(*wires)
+    limits = Limits({"M2": 0.74})
+    layout = initial.copy()
+    LayoutEditor(layout, TABLE).apply(change("M2", at(*wires[0][1]), Delete()))
+    found = strict_checks(initial, layout, TABLE, limits, Reference(initial, STACK))
+    assert "0.0% of a piece of M2 is left" in {c.id: c.message for c in found}["strict_area_kept"]
+
+
 def test_a_well_that_was_cut():
     initial = lone(
         ("WELL", (0, 0, 1000, 270)), ("ACTIVE", (100, 50, 200, 131)), ("ACTIVE", (800, 50, 900, 131)),

@@ -6,9 +6,8 @@ sees; redraw no more than `Limits.max_edited_area`; and keep the circuit (`edagy
 
 Areas are of merged geometry in the top cell's frame. Free are: removing an exact duplicate, and moving a shape or an
 instance by up to `MOVE_REACH_UM`, but not onto another shape; what is drawn within that distance of a loss makes up for
-it. On a layer whose limit
-a task relaxes, all shapes within that distance are one account, so that one of several redundant vias may go. A master
-counts once, however many instances it has.
+it. On a via layer whose limit a task relaxes, all shapes within that distance are one account, so that one of several
+redundant vias may go. A master counts once, however many instances it has.
 """
 
 from __future__ import annotations
@@ -333,7 +332,8 @@ def _areas(
                 if lost.is_empty():
                     continue
                 kept_share = limits.kept(name)
-                share = _share_kept(moved, layout, table, name, lost, kept_share, kept_share >= MIN_AREA_KEPT)
+                each = kept_share >= MIN_AREA_KEPT or not _VIA.fullmatch(name)
+                share = _share_kept(moved, layout, table, name, lost, kept_share, each)
                 margin = share - kept_share
                 if worst is None or margin < worst[0]:
                     worst = (margin, name, share, box_um(lost.bbox(), initial.dbu))
