@@ -7,8 +7,9 @@ In this order, until one settles it:
    every state, so it needs no reset.
 3. Signal correspondence (induction over internal equivalences) on the product machine from the reset state, aligned by
    the latency that simulation found; this covers retiming, re-encoding and added stages.
-4. Bounded model checking of the product machine, which finds what is wrong within some cycles of the reset.
-5. Property-directed reachability.
+4. Pipelines without feedback: SAT sweeping of both, unrolled over their depth from any state.
+5. Bounded model checking of the product machine, which finds what is wrong within some cycles of the reset.
+6. Property-directed reachability.
 
 A counterexample is handed back as a stimulus: the caller simulates it, and only what simulation confirms counts. A
 proof covers every input sequence after a reset. With a latency it assumes that the reset is not asserted again.
@@ -22,12 +23,21 @@ from dataclasses import dataclass
 
 from edagym.errors import ToolTimeout
 from edagym.task_assets.ppa.designs import Interface
-from edagym.verifiers.ppa.miter import combinational_miter, match_registers, register_miter, sequential_miter
+from edagym.verifiers.ppa.miter import (
+    combinational_miter,
+    depth,
+    match_registers,
+    register_miter,
+    sequential_miter,
+    unrolled_miter,
+)
 from edagym.verifiers.ppa.rtl import Netlist
 from edagym.verifiers.ppa.yosys import ToolRun, run_abc
 
 MAX_FRAMES = 40
 """Most cycles that bounded model checking unrolls."""
+MAX_DEPTH = 24
+"""Deepest pipeline that is unrolled, cycles."""
 _CEX = re.compile(r"^in_(.+)_(\d+)@(\d+)=([01])$", re.MULTILINE)
 _FRAMES = re.compile(r"No output asserted in (\d+) frames")
 
@@ -62,7 +72,7 @@ def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *,
     """
     if interface.kind == "combinational":
         return _combinational(combinational_miter(ours, theirs), ours, timeout_s)
-    share = max(1, int(timeout_s / 4))
+    share = max(1, int(timeout_s / 6))
     pairs = match_registers(ours, theirs) if latency == 0 else None
     if pairs is not None and _swept(register_miter(ours, theirs, pairs), share):
         return FormalResult("proved", "registers matched by name, any state")
@@ -71,6 +81,15 @@ def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *,
         if _corresponds(text, share):
             aligned = f", latency {latency}, no reset after the first" if latency else ""
             return FormalResult("proved", f"induction on the product machine after reset{aligned}")
+    depths = (depth(ours), depth(theirs)) if interface.kind == "pipelined" else (None, None)
+    deepest = None if None in depths else max(d for d in depths if d is not None)
+    if (
+        deepest is not None
+        and deepest <= MAX_DEPTH
+        and _swept(unrolled_miter(ours, theirs, interface, latency, deepest), share)
+        and (latency == 0 or _bounded(ours, theirs, interface, latency, deepest + latency + 1, share))
+    ):
+        return FormalResult("proved", f"pipelines unrolled over {deepest} cycles, any state")
     text = sequential_miter(ours, theirs, interface, latency, delay="outputs")
     run = _abc(text, ["strash", f"bmc3 -F {MAX_FRAMES} -T {share}"], share)
     log = run.log if run else ""
@@ -88,6 +107,14 @@ def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *,
     if frames and int(frames.group(1)) > 0:
         return FormalResult(f"bounded {frames.group(1)}", "no difference within that many cycles of the reset")
     return FormalResult("not attempted: out of time")
+
+
+def _bounded(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, frames: int, limit: int) -> bool:
+    """Whether nothing differs in the first cycles after the reset."""
+    text = sequential_miter(ours, theirs, interface, latency, delay="outputs")
+    run = _abc(text, ["strash", f"bmc3 -F {frames} -T {limit}"], limit)
+    done = _FRAMES.search(run.log) if run else None
+    return done is not None and int(done.group(1)) >= frames
 
 
 def _combinational(text: str, ours: Netlist, timeout_s: float) -> FormalResult:

@@ -7,7 +7,7 @@ machine. `sequential_miter` is the product machine from the state that a reset l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from edagym.task_assets.ppa.designs import Interface
 from edagym.verifiers.ppa.rtl import FlipFlop, Netlist
@@ -39,15 +39,14 @@ class _Model:
     """A BLIF model under construction."""
 
     def __init__(self) -> None:
-        self.inputs: list[str] = []
+        self.inputs: dict[str, None] = {}
         self._lines: list[str] = []
         self._count = 0
         self.gate_into("zero", "BUF0", ())
         self.gate_into("one", "BUF1", ())
 
     def input(self, name: str) -> Signal:
-        if name not in self.inputs:
-            self.inputs.append(name)
+        self.inputs[name] = None
         return name
 
     def gate_into(self, out: Signal, kind: str, ins: Sequence[Signal]) -> Signal:
@@ -228,6 +227,64 @@ def sequential_miter(ours: Netlist, theirs: Netlist, interface: Interface, laten
     return model.text(model.gate("AND", model.any(differs), started))
 
 
+def depth(netlist: Netlist) -> int | None:
+    """Return after how many cycles an input has left the design, or None if registers feed back on themselves."""
+    sources = {out: ins for _, out, ins in netlist.gates}
+    after = {flop.q: flop.d for flop in netlist.flops}
+    flops_before: dict[int, frozenset[int]] = {}
+    for _, out, ins in netlist.gates:
+        flops_before[out] = frozenset().union(*(flops_before.get(n, {n} & after.keys()) for n in ins))
+
+    def registers(net: int) -> frozenset[int]:
+        return flops_before[net] if net in sources else frozenset({net} & after.keys())
+
+    level: dict[int, int] = {}
+    waiting = {q: registers(d) for q, d in after.items()}
+    while waiting:
+        ready = [q for q, before in waiting.items() if before <= level.keys()]
+        if not ready:
+            return None
+        for q in ready:
+            level[q] = 1 + max((level[n] for n in waiting[q]), default=0)
+        for q in ready:
+            del waiting[q]
+    return max(level.values(), default=0)
+
+
+def unrolled_miter(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, cycles: int) -> str:
+    """Return the combinational miter of two pipelines without feedback, over the last `cycles` cycles of inputs.
+
+    Both start from any state; after as many cycles as they are deep, only the inputs count. With latency 0 the reset is
+    free in every cycle, otherwise it is inactive.
+    """
+    model = _Model()
+    inactive = "one" if interface.reset_active_low else "zero"
+    found: list[Callable[[int], Signal]] = []
+    for netlist, prefix, length in ((ours, "a", cycles), (theirs, "b", cycles + latency)):
+        state = {flop.q: model.input(f"{prefix}_any{flop.q}") for flop in netlist.flops}
+        find: Callable[[int], Signal] | None = None
+        for t in range(length + 1):
+
+            def drive(port: str, bit: int, t: int = t) -> Signal:
+                if port == interface.reset and latency:
+                    return inactive
+                return model.input(f"{input_name(port, bit)}_t{t}")
+
+            now = dict(state)
+            find = _place(model, netlist, f"{prefix}{t}_", drive, lambda flop, now=now: now[flop.q])  # type: ignore[misc]
+            state = {flop.q: find(flop.d) for flop in netlist.flops}
+        assert find is not None
+        found.append(find)
+    theirs_at = _outputs(theirs)
+    masked = set(ours.masked_outputs)
+    pairs = [
+        (found[0](net), found[1](theirs_at[port, bit]))
+        for (port, bit), net in _outputs(ours).items()
+        if f"{port}[{bit}]" not in masked
+    ]
+    return model.text(model.any([model.gate("XOR", x, y) for x, y in pairs]))
+
+
 def after_reset(netlist: Netlist, interface: Interface, cycles: int = 8) -> list[int]:
     """Return each register's value after some cycles under reset with unknown inputs: 0, 1, or 2 for unknown."""
     values: dict[int, int] = {0: 0, 1: 1}
@@ -270,6 +327,3 @@ def _ternary(kind: str, ins: Sequence[int]) -> int:
 
 def _not(value: int) -> int:
     return _UNKNOWN if value == _UNKNOWN else 1 - value
-
-
-Valuation = Mapping[str, int]

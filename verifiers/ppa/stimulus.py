@@ -1,8 +1,8 @@
 """Stimuli of the equivalence check: random values, and directed ones that random values never hit.
 
 A random pair of 64-bit operands makes a carry run over more than 24 positions about once in a million, so a design
-that cuts its carry chain passes random tests. The directed values drive every carry run from every position, walking ones and
-zeros, the corners of signed, floating-point and packed numbers, and the constants that occur in the sources.
+that cuts its carry chain passes random tests. The directed values drive every carry run from every position, walking
+ones and zeros, the corners of signed, floating-point and packed numbers, and the constants that occur in the sources.
 """
 
 from __future__ import annotations

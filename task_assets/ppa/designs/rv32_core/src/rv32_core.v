@@ -53,7 +53,9 @@ module rv32_core (
   wire [32:0] total    = {1'b0, x} + {1'b0, subtract ? ~right : right} + {32'd0, subtract};
   wire        below    = !total[32];
   wire        less     = (x[31] != right[31]) ? x[31] : below;
-  wire [31:0] shifted_right = (funct == 3'd5) && instruction[30] ? $signed(x) >>> right[4:0] : x >> right[4:0];
+  // On its own, because a signed operand of a conditional expression would turn unsigned.
+  wire [31:0] arithmetic_right = $signed(x) >>> right[4:0];
+  wire [31:0] shifted_right    = instruction[30] ? arithmetic_right : x >> right[4:0];
 
   reg [31:0] arithmetic;
   always @*
