@@ -328,13 +328,17 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return meta, tables
 
 
-@functools.lru_cache(maxsize=4)
 def load_technology(corner: str = "FF") -> Technology:
-    """Return the shipped technology at a process corner.
+    """Return the shipped technology at a process corner; the same object on every call.
 
     Raises:
         TaskError: If there is no data for the corner.
     """
+    return _load(corner)
+
+
+@functools.cache
+def _load(corner: str) -> Technology:
     folder = Path(__file__).parent / "tech"
     return read_technology([folder / f"asap7_{vt}_{corner}.npz" for vt in VTS], corner)
 
