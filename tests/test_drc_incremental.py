@@ -13,7 +13,7 @@ from drc_random_edits import RandomEditor, crop
 from edagym.task_assets.drc.blocks import generate_block
 from edagym.verifiers.drc import DRCLayout, MarkerStore, full_check, load_table
 from edagym.verifiers.drc.check import find_markers
-from edagym.verifiers.drc.incremental import IncrementalChecker
+from edagym.verifiers.drc.incremental import IncrementalChecker, ShapeChange
 
 TABLE = load_table()
 FEOL = ("WELL", "FIN", "GATE", "GCUT", "ACTIVE", "SDT", "NSELECT", "PSELECT", "LIG", "LISD", "SRAMDRC", "LVT")
@@ -93,6 +93,36 @@ def test_rails_and_columns(layers: tuple[str, ...]) -> None:
     layout = with_rails(block(8))
     assert layout.top.shapes(layout.layer_index(TABLE.layers["M1"].layer, 0)).size() >= 3
     assert_equal_after_every_edit(layout, 60, seed=8, layers=layers, masters=False)
+
+
+def test_both_ends_of_a_moved_rail() -> None:
+    """The rail is one shape at both ends: what it doesn't share with its old place is new at either."""
+    layout = DRCLayout(one_cell())
+    shapes = layout.top.shapes(layout.layout.layer(19, 0))
+    rail = shapes.insert(kdb.Box(0, 0, 40_000, 160))
+    # Neighbours that come too near, and no longer, as the rail moves.
+    shapes.insert(kdb.Box(-360, 0, -60, 160))
+    shapes.insert(kdb.Box(40_060, 0, 40_360, 160))
+    checker = IncrementalChecker(layout, TABLE)
+    for step in (40, -80, 80, -40):
+        old = rail.polygon.dup()
+        new = old.moved(step, 0)
+        rail = shapes.replace(rail, new)
+        both = old.bbox() + new.bbox()
+        checker.recheck([(both.left, 0, both.right, 160)], ["M1"], ShapeChange("M1", (old,), (new,)))
+        assert checker.markers == full_check(layout, TABLE).markers
+    assert checker.markers.counts()
+
+
+def test_a_change_that_is_no_longer_there_is_not_trusted() -> None:
+    layout = DRCLayout(one_cell())
+    shapes = layout.top.shapes(layout.layout.layer(19, 0))
+    checker = IncrementalChecker(layout, TABLE)
+    box = kdb.Box(0, 0, 40, 40)
+    shapes.insert(kdb.Box(0, 0, 20, 40))  # what stands there is not what the change says
+    checker.recheck([(0, 0, 40, 40)], ["M1"], ShapeChange("M1", (), (kdb.Polygon(box),)))
+    assert checker.markers == full_check(layout, TABLE).markers
+    assert checker.markers.counts()
 
 
 def test_flat_layout_that_empties_and_fills() -> None:

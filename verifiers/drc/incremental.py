@@ -73,8 +73,11 @@ class IncrementalChecker:
         self._plans = plan_rules(self._graph)
         self._supersets = _supersets(self._graph)
         self._pad = _dbu(_PAD_NM, layout.dbu)
-        slants = self.markers.context[2] if self.markers.context else Slants()
-        self._context = self.markers.context = (layer_extents(layout, self._graph), is_small(layout), slants)
+        if self.markers.context is None:
+            self.markers.context = (layer_extents(layout, self._graph), is_small(layout), Slants())
+            if markers is not None:
+                markers.context = self.markers.context  # for the next checker of this layout
+        self._context = self.markers.context
         self._presence = Presence(self._graph, *self._context[:2])
 
     def recheck(self, dirty: Iterable[Box], layers: Iterable[str], change: ShapeChange | None = None) -> frozenset[str]:
@@ -134,17 +137,19 @@ class IncrementalChecker:
         near = _dbu(_NEAR_NM, self.layout.dbu)
         difference = kdb.Region(list(change.removed)) ^ kdb.Region(list(change.added))
         outlines = _clusters(_pieces(difference), near)
-        others = kdb.Region()
-        added = list(change.added)
+        areas: list[Box] = []
         for box in outlines:
+            others = kdb.Region()
+            added = [p for p in change.added if touches(box_of(p.bbox()), box)]
             for polygon in (self._shapes(change.layer, box) or kdb.Region()).each():
                 if polygon in added:
                     added.remove(polygon)
                 else:
                     others.insert(polygon)
-        if added:  # not the layout as this edit left it
-            return _Edit(layers, clusters, clusters, None)
-        return _Edit(layers, outlines, _clusters(_pieces(difference - others), near), change.layer)
+            if any(p.touches(kdb.Box(*box)) for p in added):  # not the layout as this edit left it
+                return _Edit(layers, clusters, clusters, None)
+            areas += _pieces((difference & kdb.Region(kdb.Box(*box))) - others)
+        return _Edit(layers, outlines, _clusters(areas, near), change.layer)
 
     def _unknown(self, plan: RulePlan) -> bool:
         return any(self._presence.acts(n) is None for n in plan.booleans)

@@ -358,7 +358,9 @@ class LocalView:
         for k, sign in ((0, -1), (1, -1), (2, 1), (3, 1)):
             if sign * need[k] > sign * view[k]:
                 limit = sign * self._bounds[k] + self._pad
-                sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + far, limit))
+                # A side that has hardly moved is not pushed far away by others.
+                more = min(far, max(2 * self._pad, 4 * sign * (view[k] - self._base[k])))
+                sides[k] = sign * max(sign * need[k] + 1, min(sign * need[k] + more, limit))
         wider = (sides[0], sides[1], sides[2], sides[3])
         if self._limit is not None and not contains(self._limit, wider):
             raise TooWide
@@ -411,6 +413,8 @@ class LocalView:
             if need is None:
                 break
             view = need
+        if node.op == "notch" and not is_local_notch(node) and entries[0].value is not None:
+            return self._apply(n, node, [_touched(entries[0], q)])
         return self._apply(n, node, [e.value for e in entries])
 
     @staticmethod
@@ -438,7 +442,12 @@ class LocalView:
         notches = region.notch_check(d, False, METRICS[metric], None, None, None)
         sure = {_pair_key(p) for p in notches.each()}
         spaces = region.space_check(d, False, METRICS[metric], None, None, None)
-        return any(_pair_key(p) not in sure for _, p in self._touching(spaces, q))
+        unsure = [p for _, p in self._touching(spaces, q) if _pair_key(p) not in sure]
+        if not unsure:
+            return False
+        # Both polygons must run out of view to be one.
+        cut = kdb.Region([o for b, o in subject.objects() if not contains(known, b)])
+        return any(all(kdb.Edges([e]).interacting(cut).count() for e in (p.first, p.second)) for p in unsure)
 
     def _whole(self, n: int, node: Node, q: Box) -> Collection | None:
         """A decision about whole objects: those that touch `q` are in view as far as the decision needs."""
@@ -624,6 +633,16 @@ def _area(b: Box) -> int:
 def box_of(b: kdb.Box) -> Box:
     """Return a KLayout box as a tuple."""
     return (b.left, b.bottom, b.right, b.top)
+
+
+def _touched(entry: _Entry, q: Box) -> kdb.Region:
+    """Return the shapes of the polygons that touch a box: a notch lies within one polygon."""
+    near = kdb.Region([o for b, o in entry.objects() if touches(b, q)])
+    raw = entry.value.dup()  # type: ignore[union-attr]
+    raw.merged_semantics = False
+    found: kdb.Region = raw.interacting(near)
+    found.merged_semantics = True
+    return found
 
 
 def _near_border(value: Collection, known: Box, d: int) -> Collection:
