@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def bench_drc(
             },
         ),
         ("recheck_ms", lambda: {name: recheck_ms(value, table, edits) for name, value in both.items()}),
-        ("load_ms", lambda: {name: _spread(_times(lambda v=value: _reload(v), 3)) for name, value in both.items()}),
+        ("load_ms", lambda: {name: _spread(_times(partial(_reload, value), 3)) for name, value in both.items()}),
         ("reset_ms", lambda: {name: _spread(_times(_reset(value, table), 20)) for name, value in both.items()}),
         ("audit_ms", lambda: {name: audit_ms(value, table) for name, value in both.items()}),
     ]
