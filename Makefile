@@ -49,6 +49,8 @@ types: .venv-test/.installed
 docs: .venv-test/.installed
 	$(TEST_PY) -m edagym show L4/case_23 --svg docs/images/l4-case-23-task.svg
 	$(TEST_PY) -m edagym show L4/case_23 --reference --svg docs/images/l4-case-23-reference.svg
+	$(TEST_PY) -m edagym show Reasoning-L1/q7 --png docs/images/drc-reasoning-l1-q7-task.png
+	$(TEST_PY) -m edagym show Reasoning-L1/q7 --reference --png docs/images/drc-reasoning-l1-q7-reference.png
 	mkdir -p build && $(TEST_PY) -m edagym list --markdown > build/ids.md
 	sed -i -e '/^<!-- ids:/,/^<!-- \/ids/{//!d}' -e '/^<!-- ids:/r build/ids.md' README.md
 	$(TEST_PY) -c "import nbformat as f, nbclient as c; p = 'notebooks/quickstart.ipynb'; n = f.read(p, 4); c.NotebookClient(n, record_timing=False).execute(); f.write(n, p)"

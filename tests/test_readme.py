@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from edagym.cli import build_parser
+from edagym.cli import build_parser, main
 from edagym.cli.listing import id_table, id_table_markdown
 from edagym.envs.fet.gallery import reference_layout
 from edagym.envs.fet.viewer import render_svg
@@ -37,6 +38,15 @@ def test_pictures_are_up_to_date(name: str) -> None:
     assert shown == render_svg(task.view(), layout), "run `make docs`"
 
 
+@pytest.mark.parametrize("name", ["task", "reference"])
+def test_drc_pictures_are_up_to_date(name: str, tmp_path: Path) -> None:
+    made = tmp_path / "made.png"
+    flags = ["--reference"] if name == "reference" else []
+    assert main(["show", "Reasoning-L1/q7", *flags, "--png", str(made)]) == 0
+    shown = ROOT / "docs" / "images" / f"drc-reasoning-l1-q7-{name}.png"
+    assert Image.open(made).convert("RGB").tobytes() == Image.open(shown).convert("RGB").tobytes(), "run `make docs`"
+
+
 def test_data_card_lists_every_column_with_its_status() -> None:
     card = (ROOT / "task_assets" / "fet" / "DATA_CARD.md").read_text(encoding="utf-8")
     manifest = json.loads((ROOT / "task_assets" / "fet" / "manifest.json").read_text(encoding="utf-8"))
@@ -58,14 +68,16 @@ def test_links_and_pictures_exist() -> None:
 def test_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(CODE[number], f"README block {number}", "exec"), {})
     printed = capsys.readouterr().out
-    if number:
+    if "DRC-" in CODE[number]:
+        assert printed.endswith("True 0 1.0\n")
+    elif number:
         assert "Objective: " in printed
     else:
         assert CODE[number].count("\n") <= 13
 
 
 def test_there_are_code_blocks() -> None:
-    assert len(CODE) == 2
+    assert len(CODE) == 3
 
 
 def test_commands_exist() -> None:
