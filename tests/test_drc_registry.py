@@ -265,8 +265,8 @@ def test_training_tasks_hold_what_they_say(level):
         assert layout.top.dbbox().width() < 0.054 * (MAX_WIDTH_CPP + 3)
         seen.add(task.gds)
     assert len(seen) == 3
-    widths = [DRCLayout.from_bytes(load_task(i).gds).top.dbbox().width() for i in TASKS[20:]]
-    assert min(widths) > 0.054 * (MAX_WIDTH_CPP + 3)
+    layouts = [DRCLayout.from_bytes(load_task(i).gds) for i in TASKS[20:]]
+    assert min(layout.top.dbbox().width() for layout in layouts) > 0.054 * (MAX_WIDTH_CPP + 3)
 
 
 def test_generation_is_deterministic(tmp_path):
