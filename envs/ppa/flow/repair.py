@@ -18,16 +18,23 @@ from edagym.envs.ppa.flow.local import INF, LocalTimer
 from edagym.envs.ppa.flow.netlist import Netlist
 from edagym.envs.ppa.flow.sta import Timing
 from edagym.envs.ppa.flow.wires import Places
+from edagym.task_assets.ppa.technology import VTS
 
 BUFFERS = ("BUFx2", "BUFx3", "BUFx4", "BUFx6f")
 """Buffers that repair inserts."""
 HOLD_BUFFER = "BUFx2"
+NEARLY = 5.0
+"""Estimated loss up to which a buffer of another size might still gain, ps."""
 MIN_GAIN = 0.15
 """Least estimated gain of a move that is tried, ps."""
 ENDPOINTS = 120
 """Most endpoints whose paths a round follows."""
 GATES = 160
 """Most gates whose moves a round estimates."""
+KEEP = 4
+"""Rounds for which the best move of a gate is remembered while nothing near it changes."""
+WINDOW = 5
+"""Rounds after which repair ends if they have gained little."""
 FANOUT_SHOWN = 24
 """Sinks of a net that are considered one by one when a buffer splits it."""
 
@@ -113,6 +120,7 @@ class Repair:
         technology = self.netlist.technology
         self._buffers = [technology.find(name, self.options.vts[0]) for name in BUFFERS]
         self._failed: set[tuple[object, ...]] = set()
+        self._known: dict[int, Move | None] = {}
         self._masters = technology.masters
 
     # -- setup ---------------------------------------------------------------------------------------------------------
@@ -120,33 +128,42 @@ class Repair:
     def setup(self, rounds: int = 60) -> None:
         """Work on endpoints below the slack margin until they reach it or nothing helps any more."""
         self._failed.clear()
-        idle = 0
-        share = 1.0
-        for _ in range(rounds):
+        self._known.clear()
+        idle, share = 0, 1.0
+        history = [self._cost()]
+        for number in range(rounds):
             targets = self._targets()
             if not targets:
                 return
+            if number % KEEP == 0:
+                self._known.clear()
             moves = self._moves(targets[: max(1, math.ceil(share * len(targets)))])
             if moves and self._try(moves):
-                idle = 0
-                share = min(1.0, share * 2)
-                continue
-            # The batch failed: look at fewer, worse endpoints, then give up.
-            idle += 1
-            share = 0.0 if idle == 1 else 0.3
-            if idle > 4:
+                idle, share = 0, min(1.0, share * 2)
+            else:
+                # The batch failed: look at fewer, worse endpoints with a fresh eye, then give up.
+                self._known.clear()
+                idle, share = idle + 1, 0.0 if idle == 0 else 0.3
+                if idle > 3:
+                    break
+            history.append(self._cost())
+            if len(history) > WINDOW and _stalled(history[-WINDOW - 1], history[-1]):
                 break
         if self.options.last_gasp:
             self._last_gasp()
+        if self.options.critical_vt_swap and len(self.options.vts) > 1:
+            self._critical_vt()
 
     def _last_gasp(self, tries: int = 40) -> None:
         """Try every move on the worst path one by one, also those that the estimate calls useless."""
         self._failed.clear()
+        self._known.clear()
         done = 0
         while done < tries:
             targets = self._targets()[:1]
             if not targets:
                 return
+            self._known.clear()
             moves = self._moves(targets, least=-0.5)
             kept = False
             for move in moves:
@@ -157,6 +174,24 @@ class Repair:
                 if done >= tries:
                     return
             if not kept:
+                return
+
+    def _critical_vt(self, tries: int = 20) -> None:
+        """Give the gates of the worst path the fastest threshold voltage, as long as that helps."""
+        fastest = max(self.options.vts, key=VTS.index)
+        self._failed.clear()
+        for _ in range(tries):
+            targets = self._targets()[:1]
+            if not targets:
+                return
+            moves = []
+            for inst in self._local().path(targets[0]):
+                master = self.netlist.master(inst)
+                index = master.variants.get(fastest, master.index)
+                move = Move("vt", inst, 0.0, index)
+                if index != master.index and not self._is_clock(inst) and move.key not in self._failed:
+                    moves.append(move)
+            if not moves or not self._try(moves):
                 return
 
     def _slacks(self) -> list[tuple[float, int]]:
@@ -185,6 +220,7 @@ class Repair:
                 self._apply(move)
             self.timing.update()
             if _better(self._cost(), before):
+                self._forget_near(chosen)
                 for move in chosen:
                     self.counts[move.kind] = self.counts.get(move.kind, 0) + 1
                 return True
@@ -193,6 +229,22 @@ class Repair:
                 self._failed.add(chosen[0].key)
             chosen = chosen[: len(chosen) // 2]
         return False
+
+    def _forget_near(self, moves: Sequence[Move]) -> None:
+        """Forget the best moves of gates on the nets of edited gates, and of gates that drive those."""
+        netlist = self.netlist
+        for move in moves:
+            self._known.pop(move.inst, None)
+            if netlist.inst_master[move.inst] < 0:
+                continue
+            nets = {netlist.pin_net[pin] for pin in netlist.pins(move.inst)} | {move.net}
+            for net in nets:
+                if net < 0 or netlist.net_clock[net]:
+                    continue
+                for pin in (netlist.net_driver[net], *netlist.net_sinks[net]):
+                    inst = netlist.pin_inst[pin] if pin >= 0 else -1
+                    if inst >= 0:
+                        self._known.pop(inst, None)
 
     def _local(self) -> LocalTimer:
         return LocalTimer(self.netlist, self.places, self.timing)
@@ -207,7 +259,12 @@ class Repair:
         insts = sorted(weights, key=lambda i: (-weights[i], i))[:GATES]
         found = []
         for inst in insts:
-            move = self._best(local, inst, least)
+            if inst in self._known:
+                move = self._known[inst]
+                if move is not None and move.key in self._failed:
+                    move = self._known[inst] = self._best(local, inst, least)
+            else:
+                move = self._known[inst] = self._best(local, inst, least)
             if move is not None:
                 found.append((move.gain * math.sqrt(weights[inst]), move))
         found.sort(key=lambda item: (-item[0], item[1].inst))
@@ -264,13 +321,23 @@ class Repair:
     def _buffers_at(self, local: LocalTimer, inst: int, net: int, sinks: Sequence[int], here: float) -> Iterable[Move]:
         count = len(sinks)
         starts = sorted({0, 1, 2, count // 2} if count > 2 else {0, 1} if count > 1 else {0})
+        best: tuple[float, tuple[int, ...]] | None = None
         for start in starts:
             behind = tuple(sinks[start:])
-            if not behind or len(sinks) - start > 4 * FANOUT_SHOWN:
+            if not behind or len(behind) > 4 * FANOUT_SHOWN:
                 continue
-            for buffer in self._buffers:
-                gain = local.buffered(inst, net, behind, buffer) - here
-                yield Move("buffer", inst, gain, buffer.index, behind, net)
+            gain = local.buffered(inst, net, behind, self._buffers[1]) - here
+            if best is None or gain > best[0]:
+                best = (gain, behind)
+        if best is None:
+            return
+        yield Move("buffer", inst, best[0], self._buffers[1].index, best[1], net)
+        # Which sinks go behind the buffer matters more than its size, so sizes are tried for the best split only.
+        if best[0] > -NEARLY:
+            for buffer in (self._buffers[0], *self._buffers[2:]):
+                yield Move(
+                    "buffer", inst, local.buffered(inst, net, best[1], buffer) - here, buffer.index, best[1], net
+                )
 
     def _swaps(self, local: LocalTimer, inst: int, now: float) -> Iterable[Move]:
         first = self.netlist.inst_pin[inst]
@@ -344,7 +411,7 @@ class Repair:
 
     def _weaken(self, inst: int) -> None:
         master = self.netlist.master(inst)
-        vts = [vt for vt in ("SLVT", "LVT", "RVT") if vt in self.options.vts]
+        vts = [vt for vt in reversed(VTS) if vt in self.options.vts]
         slower = vts[vts.index(master.vt) + 1 :] if master.vt in vts else []
         place = master.sizes.index(master.index) if master.index in master.sizes else 0
         if place > 0 and master.kind != "ff":
@@ -400,6 +467,11 @@ class Repair:
         if made:
             self.counts["hold"] = self.counts.get("hold", 0) + made
         return made
+
+
+def _stalled(before: tuple[float, float], after: tuple[float, float]) -> bool:
+    """Return whether worst slack (by 1 %) and total slack (by 4 %) have hardly improved."""
+    return after[0] - before[0] < 0.01 * -before[0] and after[1] - before[1] < 0.04 * -before[1]
 
 
 def _better(after: tuple[float, float], before: tuple[float, float]) -> bool:
