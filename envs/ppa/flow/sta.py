@@ -1162,7 +1162,7 @@ class Timing:
         if best is None or not clocks:
             raise FlowError("no path to the endpoint is checked", field="timing", value=self.netlist.pin_name(endpoint))
         slack, node, tag, arrival = best
-        inst = self.netlist.pin_inst[endpoint]
+        inst = max(self.netlist.pin_inst[endpoint], -1)
         edge = node & 1
         end = Stage(inst, endpoint, edge, endpoint, edge, self._wire[endpoint], 0.0, arrival, self._slew[node], 0.0)
         return Path(endpoint, slack, arrival, arrival + slack, (*self._trace(node, tag), end))
