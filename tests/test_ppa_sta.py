@@ -288,8 +288,8 @@ def opensta(netlist, vt, period, folder, more=""):
         f"create_clock -name c -period {period} {clock}", "set_propagated_clock [get_clocks c]" if clock else "",
         f"set_input_delay {0.2 * period} -clock c [get_ports {{{' '.join(inputs)}}}]",
         f"set_output_delay {0.2 * period} -clock c [get_ports {{{' '.join(outputs)}}}]",
-        "report_checks -path_delay max -format full_clock_expanded -digits 4", "report_tns",
-        "report_checks -path_delay min -digits 4", more, "exit",
+        more, "report_checks -path_delay max -format full_clock_expanded -digits 4", "report_tns",
+        "report_checks -path_delay min -digits 4", "exit",
     ]  # fmt: skip
     (folder / "run.tcl").write_text("\n".join(lines))
     done = subprocess.run(["sta", "-exit", "run.tcl"], cwd=folder, capture_output=True, text=True, timeout=300)
