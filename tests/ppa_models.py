@@ -233,42 +233,36 @@ class Core:
     """RV32E subset from the architecture manual's tables; `mem_addr` counts during loads and stores only."""
 
     def __init__(self) -> None:
-        self.x, self.pc, self.halted = [0] * 16, 0, 0
-        self.known = [True] + [False] * 15
+        self.x, self.pc = [0] * 16, 0
 
     def step(self, rst: int, instruction: int, mem_rdata: int) -> dict[str, int]:
         i = instruction
-        out = {"pc": self.pc, "halted": self.halted, "mem_read": 0, "mem_write": 0}
+        out = {"pc": self.pc, "mem_read": 0, "mem_write": 0}
         op, rd, f3, rs1, rs2 = i & 127, i >> 7 & 15, i >> 12 & 7, i >> 15 & 15, i >> 20 & 15
         a, b = self.x[rs1], self.x[rs2]
         imm = signed(i >> 20, 12)
         known = True
         value, target = None, (self.pc + 4) & M32
-        sources = {rs1}
         if op == 0x37:
-            value, sources = i & 0xFFFFF000, set()
+            value = i & 0xFFFFF000
         elif op == 0x17:
-            value, sources = self.pc + (i & 0xFFFFF000), set()
+            value = self.pc + (i & 0xFFFFF000)
         elif op == 0x6F:
             offset = signed((i >> 31) << 20 | (i >> 12 & 255) << 12 | (i >> 20 & 1) << 11 | (i >> 21 & 1023) << 1, 21)
-            value, target, sources = self.pc + 4, self.pc + offset, set()
+            value, target = self.pc + 4, self.pc + offset
         elif op == 0x67 and f3 == 0:
             value, target = self.pc + 4, a + imm & ~1
         elif op == 0x63 and f3 not in (2, 3):
             offset = signed((i >> 31) << 12 | (i >> 7 & 1) << 11 | (i >> 25 & 63) << 5 | (i >> 8 & 15) << 1, 13)
             sa, sb = signed(a, 32), signed(b, 32)
-            sources.add(rs2)
             if {0: a == b, 1: a != b, 4: sa < sb, 5: sa >= sb, 6: a < b, 7: a >= b}[f3]:
                 target = self.pc + offset
         elif op == 0x03 and f3 == 2:
             value = mem_rdata
             out |= {"mem_read": 1, "mem_addr": (a + imm) & M32}
         elif op == 0x23 and f3 == 2:
-            sources.add(rs2)
             out |= {"mem_write": 1, "mem_addr": (a + signed((i >> 25) << 5 | i >> 7 & 31, 12)) & M32, "mem_wdata": b}
         elif op == 0x13 or (op == 0x33 and not i >> 25 & 1):
-            if op == 0x33:
-                sources.add(rs2)
             right = b if op == 0x33 else imm & M32
             n = right & 31
             sa, sr = signed(a, 32), signed(right, 32)
@@ -279,15 +273,16 @@ class Core:
             ][f3]  # fmt: skip
         else:
             known = False
-        runs = known and not self.halted and not rst
+        runs = known and not rst
+        out["illegal"] = int(not known and not rst)
         if not runs:
             out |= {"mem_read": 0, "mem_write": 0}
             out.pop("mem_addr", None)
             out.pop("mem_wdata", None)
         if rst:
-            self.pc, self.halted = 0, 0
+            self.pc = 0
         elif not runs:
-            self.halted = 1
+            self.pc = self.pc + 4 & M32
         else:
             self.pc = target & M32 & ~1
             if value is not None and rd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from edagym.task_assets.ppa.designs import load_design
@@ -241,7 +242,63 @@ DEEPER_MULTIPLIER = (
     ("  assign mul_out    = en[4] ?", "  assign mul_out    = en[5] ?"),
 )
 
+UNMASKED_MULTIPLIER = (("en[4] ? product : 16'd0", "product"),)
+
+GRAY_DETECTOR = (
+    (
+        "S_NONE = 3'd0, S_1 = 3'd1, S_10 = 3'd2, S_100 = 3'd3, S_1001 = 3'd4",
+        "S_NONE = 3'b000, S_1 = 3'b001, S_10 = 3'b011, S_100 = 3'b010, S_1001 = 3'b110",
+    ),
+)
+
+SHIFTED_DETECTOR = """
+module sequence_detector (input wire clk, input wire rst, input wire in, output wire match);
+  reg [4:0] seen;
+  always @(posedge clk)
+    if (rst) seen <= 5'd0;
+    else seen <= {seen[3:0], in};
+  assign match = (seen == 5'b10011);
+endmodule
+"""
+
+# The eight rows one after the other, instead of as a tree.
+CHAINED_BOOTH = (("p <= (sum_01 + sum_23) + (sum_45 + sum_67)", "p <= sum_01 + (sum_23 + (sum_45 + sum_67))"),)
+
+# The table of the register-transfer loop, unrolled two bits at a time.
+TWO_BIT_CRC = (
+    (
+        """    for (i = 0; i < 32; i = i + 1)
+      next = next[0] ? ({1'b0, next[31:1]} ^ POLYNOMIAL) : {1'b0, next[31:1]};""",
+        """    for (i = 0; i < 16; i = i + 1)
+      next = {2'b00, next[31:2]} ^ ({32{next[0]}} & {1'b0, POLYNOMIAL[31:1]})
+           ^ ({32{next[1] ^ (next[0] & POLYNOMIAL[0])}} & POLYNOMIAL);""",
+    ),
+)
+
+# Rounding and special values in a stage of their own.
+DEEPER_FLOAT = (
+    ("output reg  [31:0] z\n", "output reg  [31:0] z_late\n"),
+    (
+        "  wire [7:0] a_exponent",
+        "  reg [31:0] z;\n  always @(posedge clk) z_late <= rst ? 32'd0 : z;\n  wire [7:0] a_exponent",
+    ),
+)
+
+
+def _late_float() -> dict[str, str]:
+    text = edited("float_multi", *DEEPER_FLOAT)["src/float_multi.v"]
+    return {"src/float_multi.v": re.sub(r"\bz\b", "z_early", text).replace("z_late", "z")}
+
+
 REWRITES = (
+    Rewrite(
+        "multi_pipe product not masked", "multi_pipe_8bit", edited("multi_pipe_8bit", *UNMASKED_MULTIPLIER), 0, True
+    ),
+    Rewrite("detector with Gray code", "sequence_detector", edited("sequence_detector", *GRAY_DETECTOR), 0, True),
+    Rewrite("detector as shift register", "sequence_detector", {"src/d.v": SHIFTED_DETECTOR}, 0, True),
+    Rewrite("booth rows in a chain", "booth_mult_16bit", edited("booth_mult_16bit", *CHAINED_BOOTH), 0, False),
+    Rewrite("crc two bits at a time", "crc32", edited("crc32", *TWO_BIT_CRC), 0, True),
+    Rewrite("float_multi output stage", "float_multi", _late_float(), 1, True),
     Rewrite("adder32 carry select", "adder32", {"src/adder32.v": CARRY_SELECT_ADDER}, 0, True),
     Rewrite("adder32 parallel prefix", "adder32", {"src/adder32.v": PREFIX_ADDER}, 0, True),
     Rewrite("sub_64bit carry select", "sub_64bit", {"src/sub_64bit.v": CARRY_SELECT_SUBTRACTOR}, 0, True),

@@ -18,8 +18,8 @@ proof covers every input sequence after a reset. With a latency it assumes that 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from edagym.errors import ToolTimeout
 from edagym.task_assets.ppa.designs import Interface
@@ -39,6 +39,7 @@ MAX_FRAMES = 40
 MAX_DEPTH = 24
 """Deepest pipeline that is unrolled, cycles."""
 _CEX = re.compile(r"^in_(.+)_(\d+)@(\d+)=([01])$", re.MULTILINE)
+_INITIAL = re.compile(r"^(init_.+)@0=([01])$", re.MULTILINE)
 _FRAMES = re.compile(r"No output asserted in (\d+) frames")
 
 
@@ -50,11 +51,13 @@ class FormalResult:
         status: ``"proved"``, ``"bounded k"``, ``"refuted"`` (set by the caller) or ``"not attempted: why"``.
         detail: Method.
         stimulus: Input values, cycle by cycle after the reset, of a counterexample to be simulated, or None.
+        initial: Its initial values of registers that the reset does not set (`miter.initial_name`).
     """
 
     status: str
     detail: str = ""
     stimulus: Sequence[dict[str, int]] | None = None
+    initial: Mapping[str, int] = field(default_factory=dict)
 
 
 def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *, timeout_s: float) -> FormalResult:
@@ -98,7 +101,7 @@ def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *,
             text, ["strash", f"bmc3 -F {MAX_FRAMES} -T {2 * share}", "write_cex -n cex.txt"], 2 * share, "cex.txt"
         )
         if run:
-            return FormalResult("refuted", "bounded model checking", _stimulus(run, ours))
+            return FormalResult("refuted", "bounded model checking", _stimulus(run, ours), _initial(run))
         return FormalResult("not attempted: out of time while writing a counterexample")
     run = _abc(text, ["strash", "scorr", f"pdr -T {share}"], share)
     if run and "Property proved" in run.log:
@@ -155,6 +158,10 @@ def _abc(text: str, commands: Sequence[str], limit: float, output: str | None = 
         )
     except ToolTimeout:
         return None
+
+
+def _initial(run: ToolRun) -> dict[str, int]:
+    return {name: int(value) for name, value in _INITIAL.findall(run.outputs["cex.txt"].decode())}
 
 
 def _stimulus(run: ToolRun, ours: Netlist) -> list[dict[str, int]]:

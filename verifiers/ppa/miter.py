@@ -7,6 +7,7 @@ machine. `sequential_miter` is the product machine from the state that a reset l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from edagym.task_assets.ppa.designs import Interface
@@ -33,6 +34,11 @@ Signal = str
 def input_name(port: str, bit: int) -> str:
     """Return the name that an input bit has in every miter."""
     return f"in_{port}_{bit}"
+
+
+def initial_name(flop: FlipFlop, prefix: str) -> str:
+    """Return the name that a register's free initial value has; registers of the same name share it."""
+    return f"init_{re.sub(r'[^A-Za-z0-9_.]', '_', flop.names[0]) if flop.names else f'{prefix}q{flop.q}'}"
 
 
 class _Model:
@@ -196,7 +202,7 @@ def sequential_miter(ours: Netlist, theirs: Netlist, interface: Interface, laten
         for flop, value in zip(netlist.flops, initial):
             out = f"{prefix}q{flop.q}"
             if value == _UNKNOWN:
-                free = model.input(f"init_{flop.names[0] if flop.names else out}".replace("[", "_").replace("]", "_"))
+                free = model.input(initial_name(flop, prefix))
                 outs[id(flop)] = model.gate("MUX", out, free, first)
             else:
                 outs[id(flop)] = out
@@ -249,6 +255,23 @@ def depth(netlist: Netlist) -> int | None:
         for q in ready:
             del waiting[q]
     return max(level.values(), default=0)
+
+
+def feedback_bits(netlist: Netlist) -> int:
+    """Return how many registers depend on themselves, directly or through others."""
+    after = {flop.q: flop.d for flop in netlist.flops}
+    reached: dict[int, frozenset[int]] = {}
+    for _, out, ins in netlist.gates:
+        reached[out] = frozenset().union(*(reached.get(n, {n} & after.keys()) for n in ins))
+    reads = {q: reached.get(d, frozenset({d} & after.keys())) for q, d in after.items()}
+    # Registers that can be peeled off from either end of the graph are in no cycle.
+    left = set(reads)
+    while True:
+        read = {n for q in left for n in reads[q]}
+        kept = {q for q in left if q in read and reads[q] & left}
+        if kept == left:
+            return len(left)
+        left = kept
 
 
 def unrolled_miter(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, cycles: int) -> str:

@@ -128,20 +128,25 @@ def elaborate(sources: Mapping[str, str], top: str, clock: str | None, *, timeou
         "flatten",
         "opt_clean",
         "tee -q -o initial.txt select -list a:init",
+        "tee -q -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr t:$sr",
         "memory_collect",
         "memory_map",
         "setattr -unset init w:*",
         "async2sync",
         "techmap",
         "simplemap",
-        "dfflegalize -cell $_DFF_P_ x -cell $_DLATCH_P_ x",
+        "dfflegalize -cell $_DFF_P_ x",
         "simplemap",
         "opt_expr",
         "opt_merge",
         "opt_clean",
         "write_json netlist.json",
     ]
-    run = run_yosys(script, sources=sources, outputs=("initial.txt", "netlist.json"), timeout_s=timeout_s)
+    run = run_yosys(
+        script, sources=sources, outputs=("initial.txt", "latches.txt", "netlist.json"), timeout_s=timeout_s
+    )
+    if latches := run.outputs["latches.txt"].decode().split():
+        raise _refusal("a latch", latches[0])
     module = json.loads(run.outputs["netlist.json"])["modules"][top]
     return _read(module, clock, bool(run.outputs["initial.txt"].strip()))
 
@@ -198,8 +203,8 @@ def _read(module: Mapping[str, dict], clock: str | None, has_initial_values: boo
                     "a flip-flop that the clock port's rising edge does not clock directly", _known(q, names)
                 )
             flops.append(FlipFlop(q, net(pins["D"][0]), tuple(sorted(names.get(q, ())))))
-        elif kind == "$_DLATCH_P_":
-            raise _refusal("a latch", _known(pins["Q"][0], names))
+        elif kind == "$_DFF_N_":
+            raise _refusal("a flip-flop on the falling edge, not the clock port's rising edge", cell_name)
         elif kind not in _IGNORED:
             raise _refusal("a cell that is not modelled", f"{cell_name}: {kind}")
     if clock_net is not None and any(clock_net in ins for _, _, ins in gates.values()):

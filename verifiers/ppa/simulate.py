@@ -81,6 +81,11 @@ class Simulator:
         self._state = [fill() & self.mask for _ in self._state]
         self._unknown = [fill() & self.mask for _ in self._unknown]
 
+    def set_registers(self, values: Mapping[int, int]) -> None:
+        """Give single registers (by index in the netlist) a value in all lanes."""
+        for index, bit in values.items():
+            self._state[index] = self.mask if bit else 0
+
     def settle(self, inputs: Mapping[str, Sequence[Lanes]]) -> dict[str, list[Lanes]]:
         """Return the outputs under some inputs, without a clock edge.
 

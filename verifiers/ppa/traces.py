@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edagym.task_assets.ppa.designs import Channel, Interface
+from edagym.verifiers.ppa.miter import initial_name
 from edagym.verifiers.ppa.rtl import Netlist
 from edagym.verifiers.ppa.simulate import Lanes, Simulator, lane_value, pack
 from edagym.verifiers.ppa.stimulus import random_planes
@@ -171,10 +172,27 @@ class ClockedStimulus:
     in_reset: Sequence[Lanes]
 
 
-def record(netlist: Netlist, stimulus: ClockedStimulus, seed: int) -> list[dict[str, list[Lanes]]]:
-    """Return the outputs of each cycle, over all replicas."""
+def record(
+    netlist: Netlist,
+    stimulus: ClockedStimulus,
+    seed: int,
+    initial: Mapping[str, int] | None = None,
+    prefix: str = "",
+) -> list[dict[str, list[Lanes]]]:
+    """Return the outputs of each cycle, over all replicas.
+
+    Args:
+        netlist: The design.
+        stimulus: Its inputs.
+        seed: Seed of the random replica.
+        initial: Values with which registers power up in all replicas instead (`miter.initial_name`).
+        prefix: The design's prefix in these names.
+    """
     simulator = Simulator(netlist, REPLICAS * stimulus.lanes)
     power_up(simulator, stimulus.lanes, np.random.default_rng(seed))
+    if initial:
+        named = [initial.get(initial_name(flop, prefix)) for flop in netlist.flops]
+        simulator.set_registers({k: bit for k, bit in enumerate(named) if bit is not None})
     names = {p.name for p in netlist.inputs}
     return [
         simulator.step(

@@ -1,6 +1,6 @@
 // Small processor core for a subset of RV32E: sixteen registers, LUI, AUIPC, JAL, JALR, branches, LW, SW, and all
 // register and immediate arithmetic. Every instruction takes one cycle; the instruction of address pc and the word of
-// address mem_addr are answered in the same cycle. Other instructions stop the core until a reset.
+// address mem_addr are answered in the same cycle. Other instructions are skipped and set illegal.
 module rv32_core (
   input  wire        clk,
   input  wire        rst,
@@ -11,7 +11,7 @@ module rv32_core (
   output wire [31:0] mem_wdata,
   output wire        mem_read,
   output wire        mem_write,
-  output reg         halted
+  output wire        illegal
 );
   localparam [6:0] OP_LUI = 7'b0110111, OP_AUIPC = 7'b0010111, OP_JAL = 7'b1101111, OP_JALR = 7'b1100111,
                    OP_BRANCH = 7'b1100011, OP_LOAD = 7'b0000011, OP_STORE = 7'b0100011, OP_IMM = 7'b0010011,
@@ -42,7 +42,9 @@ module rv32_core (
   wire is_imm    = (opcode == OP_IMM);
   wire is_reg    = (opcode == OP_REG) && (instruction[25] == 1'b0);
   wire known     = is_lui || is_auipc || is_jal || is_jalr || is_branch || is_load || is_store || is_imm || is_reg;
-  wire runs      = known && !halted && !rst;
+  wire runs      = known && !rst;
+
+  assign illegal = !known && !rst;
 
   wire [31:0] x = (rs1 == 4'd0) ? 32'd0 : registers[rs1];
   wire [31:0] y = (rs2 == 4'd0) ? 32'd0 : registers[rs2];
@@ -91,11 +93,8 @@ module rv32_core (
     if (writes) registers[rd] <= result;
 
   always @(posedge clk)
-    if (rst) begin
+    if (rst)
       counter <= 32'd0;
-      halted  <= 1'b0;
-    end else if (!known || halted)
-      halted <= 1'b1;
     else if (is_jal || is_jalr || (is_branch && taken))
       counter <= {target[31:1], 1'b0};
     else
