@@ -304,7 +304,9 @@ class Transfers:
     idle: bool = False
 
 
-def run_traffic(netlist: Netlist, interface: Interface, traffic: Traffic, seed: int, limit: int) -> Transfers:
+def run_traffic(
+    netlist: Netlist, interface: Interface, traffic: Traffic, seed: int, limit: int, goal: Transfers | None = None
+) -> Transfers:
     """Run a valid/ready design.
 
     The senders hold what they offer until it is taken. The run ends when all messages are accepted and nothing has come
@@ -316,15 +318,18 @@ def run_traffic(netlist: Netlist, interface: Interface, traffic: Traffic, seed: 
         traffic: What is sent and when.
         seed: Seed of the unknown values.
         limit: Most cycles.
+        goal: Transfers after which the run may end too, `DRAIN` cycles later.
     """
     simulator = Simulator(netlist, REPLICAS * traffic.lanes)
     power_up(simulator, traffic.lanes, np.random.default_rng(seed))
     if traffic.before:
         _phase(simulator, interface, traffic, traffic.before)
-    return _phase(simulator, interface, traffic, limit)
+    return _phase(simulator, interface, traffic, limit, goal)
 
 
-def _phase(simulator: Simulator, interface: Interface, traffic: Traffic, limit: int) -> Transfers:
+def _phase(
+    simulator: Simulator, interface: Interface, traffic: Traffic, limit: int, goal: Transfers | None = None
+) -> Transfers:
     full, lanes = simulator.mask, traffic.lanes
     zero: dict[str, list[Lanes]] = {p.name: [0] * p.width for p in simulator.netlist.inputs}
     if interface.reset is not None:
@@ -344,6 +349,7 @@ def _phase(simulator: Simulator, interface: Interface, traffic: Traffic, limit: 
     offered: dict[str, tuple[Lanes, dict[str, list[Lanes]]]] = {}
     sends = [replicate(v, lanes) for v in traffic.send]
     takes = [replicate(v, lanes) for v in traffic.take]
+    reached = False
     for t in range(limit):
         inputs = dict(idle)
         for sender in senders:
@@ -370,7 +376,20 @@ def _phase(simulator: Simulator, interface: Interface, traffic: Traffic, limit: 
         if t - log.last > DRAIN and all(sender.finished for sender in senders):
             log.idle = True
             break
+        if goal is not None and t % DRAIN == 0:
+            if reached:
+                break
+            reached = _contains(log, goal)
     return log
+
+
+def _contains(log: Transfers, goal: Transfers) -> bool:
+    """Whether a run has had every transfer of another."""
+    for name, wanted in goal.counts.items():
+        had = log.counts[name]
+        if len(had) < len(wanted) or any(want & ~have for want, have in zip(wanted, had)):
+            return False
+    return True
 
 
 def _note(
