@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from edagym.baselines.ppa_accuracy import own_designs, recorded_design
+from edagym.baselines.ppa_accuracy import recorded_design
 from edagym.envs.ppa.flow.embedded import EmbeddedFlow
 from edagym.task_assets.ppa.design import DesignFiles
+from edagym.task_assets.ppa.designs import design_names
 
 CASES: tuple[tuple[str, dict[str, str], float], ...] = (
     ("gcd", {"CORE_UTILIZATION": "20", "PLACE_DENSITY": "0.3", "ABC_AREA": "1"}, 250.0),
@@ -37,7 +38,7 @@ def bench_ppa(repeats: int = 3, designs: Sequence[str] | None = None, progress: 
         A JSON-ready dict: per case cells, effective period, median CPU seconds in all and per stage (``synth`` is the
         look-up), their ratio to the time of a fixed piece of work, and the limit; ``machine``.
     """
-    have = set(own_designs()) & set(designs or [case[0] for case in CASES])
+    have = set(design_names()) & set(designs or [case[0] for case in CASES])
     cases = [case for case in CASES if case[0] in have]
     results = {}
     for name, knobs, period in tqdm(cases, desc="bench ppa", disable=not progress):
@@ -47,7 +48,7 @@ def bench_ppa(repeats: int = 3, designs: Sequence[str] | None = None, progress: 
 
 def bench_design(name: str, knobs: dict[str, str], period: float) -> DesignFiles:
     """Return one of the project's designs under knobs and a clock period (ps)."""
-    sdc = {"clock_period_ps": period, "virtual_clock": False, "io_delay_fraction": 0.2, "false_path_io": False}
+    sdc = {"clock_period_ps": period, "io_delay_fraction": 0.2, "false_path_io": False}
     return recorded_design({"design": name, "knobs": knobs, "sdc": sdc})
 
 

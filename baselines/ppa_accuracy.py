@@ -14,47 +14,39 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-import edagym.task_assets.ppa.design as design_module
 from edagym.envs.ppa.flow.backend import FlowBackend
 from edagym.errors import FlowError
 from edagym.task_assets.ppa.design import DesignFiles
+from edagym.task_assets.ppa.designs import RtlDesign, design_names, load_design
 
 METRICS = {"effective_period": "effective_period_ps", "total_power": "total_power_w", "die_area": "die_area_um2"}
 """Report name -> name in the recorded rows."""
 MIN_DIFFERENCE = 0.03
 """Relative difference of the real values from which a pair of runs counts as ordered."""
-_DESIGNS = Path(design_module.__file__).parent / "designs"
-
-
-def own_designs() -> list[str]:
-    """Return the names of the project's designs."""
-    return sorted(p.name for p in _DESIGNS.iterdir() if (p / "src").is_dir())
 
 
 def recorded_design(row: Mapping[str, Any]) -> DesignFiles:
     """Return a recorded run as a design: the project's RTL under the run's knobs and constraints."""
-    name = row["design"]
-    files = {f"src/{p.name}": p.read_text("utf-8") for p in sorted((_DESIGNS / name / "src").iterdir())}
-    knobs = {**row["knobs"], "DESIGN_NAME": name}
+    source = load_design(row["design"])
+    knobs = {**row["knobs"], "DESIGN_NAME": source.top}
+    files = dict(source.files.files)
     files["config/config.mk"] = "".join(f"export {key} = {value}\n" for key, value in knobs.items())
-    files["config/constraint.sdc"] = _constraints(row["sdc"], files)
+    files["config/constraint.sdc"] = _constraints(row["sdc"], source)
     return DesignFiles(files)
 
 
-def _constraints(sdc: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def _constraints(sdc: Mapping[str, Any], source: RtlDesign) -> str:
     period, fraction = float(sdc["clock_period_ps"]), sdc["io_delay_fraction"]
-    clock = "clk"
-    if not sdc["virtual_clock"] and not any("clk" in t for p, t in files.items() if p.startswith("src/")):
-        clock = "CLK"
+    clock = source.interface.clock
     lines = [f"set period {period:g}"]
-    if sdc["virtual_clock"]:
+    if clock is None:
         lines += ["create_clock -name core_clock -period $period", "set inputs [all_inputs]"]
     else:
         lines += [
             f"create_clock -name core_clock -period $period [get_ports {clock}]",
             f"set inputs [lsearch -inline -all -not -exact [all_inputs] [get_ports {clock}]]",
         ]
-    if fraction is None and sdc["virtual_clock"]:
+    if fraction is None and clock is None:
         fraction = 0
     if fraction is not None:
         lines += [
@@ -92,7 +84,7 @@ def compare(
         metric ``spearman``, ``median_error``, ``bias`` (relative), ``pairs`` (share of within-design pairs ordered as
         in reality where reality differs by more than `MIN_DIFFERENCE`) and ``pair_count``.
     """
-    recorded = distinct_runs(json.loads(Path(facts).read_text("utf-8")), designs or own_designs())
+    recorded = distinct_runs(json.loads(Path(facts).read_text("utf-8")), designs or design_names())
     rows: list[dict[str, Any]] = []
     for fact in tqdm(recorded, desc="recorded runs", disable=not progress):
         row: dict[str, Any] = {
