@@ -11,7 +11,8 @@ from ppa_netlists import ADDER, PIPELINE, chain, constraints_of, mapped, random_
 
 from edagym.envs.ppa.flow.constraints import Clock, Constraints, PortDelay, edge_distance
 from edagym.envs.ppa.flow.netlist import Netlist
-from edagym.envs.ppa.flow.sta import Timing, look_up
+from edagym.envs.ppa.flow.sta import Timing
+from edagym.envs.ppa.flow.timing_graph import look_up
 from edagym.errors import FlowError
 from edagym.task_assets.ppa import liberty
 from edagym.task_assets.ppa.technology import FALL, RISE, SIGNAL_WIRE, load_technology

@@ -17,7 +17,6 @@ A *node* is a net's edge at its driver, numbered ``2 * net + edge``. Units: ps, 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,16 +26,20 @@ import numpy as np
 
 from edagym.envs.ppa.flow.constraints import Constraints, edge_distance
 from edagym.envs.ppa.flow.netlist import Netlist
+from edagym.envs.ppa.flow.timing_graph import (
+    HALVES,
+    HALVES_ARRAY,
+    INF,
+    PER_SLEW,
+    SLEW_OF_RC,
+    Graph,
+    bilinear,
+    look_up,
+    octave,
+    tables_of,
+)
 from edagym.errors import FlowError
-from edagym.task_assets.ppa.technology import CLOCK_WIRE, FALL, RISE, SIGNAL_WIRE, Master, Technology
-
-INF = math.inf
-SLEW_OF_RC = math.log(9.0)
-"""10-90 % transition of a step through an RC, in units of RC."""
-_HALVES = [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125]
-_HALVES_ARRAY = np.array(_HALVES)
-_SHORT_SLEW = 0.2
-"""1 / first slew of the tables."""
+from edagym.task_assets.ppa.technology import CLOCK_WIRE, FALL, RISE, SIGNAL_WIRE
 
 
 @dataclass(frozen=True)
@@ -88,195 +91,6 @@ class Path:
     stages: tuple[Stage, ...]
 
 
-class _Tables:
-    """Tables of a technology in the two layouts that numpy and plain Python want."""
-
-    def __init__(self, technology: Technology) -> None:
-        pairs = technology.pairs
-        step = np.zeros_like(pairs)
-        step[:, :, :-1] = pairs[:, :, 1:] - pairs[:, :, :-1]
-        rows = np.concatenate([pairs, step], axis=-1).reshape(len(pairs), 49, 4)
-        below = np.zeros_like(rows)
-        below[:, :42] = rows[:, 7:]
-        # Delay and slew at a corner, their steps to the next load, and both again for the next slew.
-        self.corners = np.ascontiguousarray(np.concatenate([rows, below], axis=-1).reshape(-1, 8))
-        self.delay = pairs[..., 0].reshape(-1).tolist()
-        self.slew = pairs[..., 1].reshape(-1).tolist()
-        self.constraint_array = technology.constraints.reshape(-1)
-        self.constraint = self.constraint_array.tolist()
-        self.arcs = [_arc_arrays(master) for master in technology.masters]
-        self.cap = [np.array(master.cap).reshape(-1, 2) for master in technology.masters]
-        self.cap_list = [master.cap for master in technology.masters]
-        self.clock_pin = [master.register.clock if master.register else -1 for master in technology.masters]
-
-
-_TABLES: dict[str, _Tables] = {}
-
-
-def _tables(technology: Technology) -> _Tables:
-    if technology.digest not in _TABLES:
-        _TABLES[technology.digest] = _Tables(technology)
-    return _TABLES[technology.digest]
-
-
-def _arc_arrays(master: Master) -> np.ndarray:
-    """Return int64 (arcs, 6): source pin, its edge, target pin, its edge, table, launch."""
-    rows = [(a.source, a.source_edge, a.target, a.target_edge, a.table, int(a.launch)) for a in master.arcs]
-    return np.array(rows, dtype=np.int64).reshape(-1, 6)
-
-
-def _octave(x: np.ndarray) -> np.ndarray:
-    """Return the table interval of a value in units of the axis' first point."""
-    return np.clip(np.frexp(x)[1] - 1, 0, 5)
-
-
-def look_up(technology: Technology, table: int, slew: float, load: float, base: float) -> tuple[float, float]:
-    """Return delay and output slew of one arc, ps.
-
-    Args:
-        technology: Source of the tables.
-        table: Row of `Technology.pairs`.
-        slew: Input slew, ps.
-        load: Load, fF.
-        base: The output's `Master.load_base`, fF.
-    """
-    tables = _tables(technology)
-    x = load / base
-    j = min(max(math.frexp(x)[1] - 1, 0), 5)
-    return _bilinear(tables.delay, tables.slew, table * 49 + j, x * _HALVES[j] - 1.0, slew)
-
-
-def _bilinear(delays: list[float], slews: list[float], o: int, t: float, slew: float) -> tuple[float, float]:
-    x = slew * _SHORT_SLEW
-    i = math.frexp(x)[1] - 1
-    if i < 0:
-        i = 0
-    elif i > 5:
-        i = 5
-    u = x * _HALVES[i] - 1.0
-    o += 7 * i
-    d, s = delays[o], slews[o]
-    low_d, low_s = d + (delays[o + 1] - d) * t, s + (slews[o + 1] - s) * t
-    d, s = delays[o + 7], slews[o + 7]
-    high_d, high_s = d + (delays[o + 8] - d) * t, s + (slews[o + 8] - s) * t
-    return low_d + (high_d - low_d) * u, low_s + (high_s - low_s) * u
-
-
-class _Graph:
-    """The netlist's arcs as arrays, sorted by level; valid until the next change of structure."""
-
-    def __init__(self, timing: Timing) -> None:
-        netlist, tables = timing.netlist, timing._tables
-        masters = np.array(netlist.inst_master, dtype=np.int64)
-        first = np.array(netlist.inst_pin, dtype=np.int64)
-        self.pin_net = np.array(netlist.pin_net, dtype=np.int64)
-        n_pins, n_nets = len(self.pin_net), len(netlist.net_name)
-        self.cap = np.zeros((n_pins, 2))
-        self.base = np.zeros(n_pins)
-        parts = []
-        for index in np.unique(masters[masters >= 0]).tolist():
-            insts = np.flatnonzero(masters == index)
-            template = tables.arcs[index]
-            master = netlist.technology.masters[index]
-            pins = first[insts][:, None] + np.arange(len(master.pins))
-            self.cap[pins] = tables.cap[index]
-            self.base[pins] = master.load_base
-            if len(template):
-                source = first[insts][:, None] + template[:, 0]
-                target = first[insts][:, None] + template[:, 2]
-                ones = np.ones(len(insts), dtype=np.int64)[:, None]
-                parts.append(
-                    np.stack(
-                        [
-                            source,
-                            ones * template[:, 1],
-                            target,
-                            ones * template[:, 3],
-                            ones * template[:, 4],
-                            ones * template[:, 5],
-                            np.broadcast_to(insts[:, None], source.shape),
-                        ],
-                        axis=-1,
-                    ).reshape(-1, 7)
-                )
-        arcs = np.concatenate(parts) if parts else np.zeros((0, 7), dtype=np.int64)
-        arcs = arcs[(self.pin_net[arcs[:, 0]] >= 0) & (self.pin_net[arcs[:, 2]] >= 0)]
-        self.level = _levels(self.pin_net[arcs[:, 0]], self.pin_net[arcs[:, 2]], n_nets, netlist)
-        target_node = 2 * self.pin_net[arcs[:, 2]] + arcs[:, 3]
-        arcs = arcs[np.lexsort((target_node, self.level[self.pin_net[arcs[:, 2]]]))]
-        arcs = self._reached(arcs, timing, n_nets)
-        self.pin = arcs[:, 0]
-        self.source = 2 * self.pin_net[arcs[:, 0]] + arcs[:, 1]
-        self.target_pin = arcs[:, 2]
-        self.target = 2 * self.pin_net[arcs[:, 2]] + arcs[:, 3]
-        self.table = arcs[:, 4] * 49
-        self.launch = arcs[:, 5] == 1
-        self.inst = arcs[:, 6]
-        self.slices = _slices(self.level[self.target >> 1], self.target)
-        # For the backward pass: the arcs of each level sorted by source.
-        self.back = []
-        for start, end, _, _ in self.slices:
-            order = start + np.argsort(self.source[start:end], kind="stable")
-            order = order[~self.launch[order]]
-            if len(order):
-                nodes = self.source[order]
-                begin = np.flatnonzero(np.concatenate([[True], nodes[1:] != nodes[:-1]]))
-                self.back.append((order, begin, nodes[begin]))
-
-    def _reached(self, arcs: np.ndarray, timing: Timing, n_nets: int) -> np.ndarray:
-        """Return the arcs that a start reaches; others (behind constants, unconstrained inputs) have no timing."""
-        reach = np.zeros(2 * n_nets, dtype=bool)
-        for node in timing._starts:
-            reach[node] = True
-        source = 2 * self.pin_net[arcs[:, 0]] + arcs[:, 1]
-        target = 2 * self.pin_net[arcs[:, 2]] + arcs[:, 3]
-        for start, end, begin, nodes in _slices(self.level[target >> 1], target):
-            reach[nodes] |= np.logical_or.reduceat(reach[source[start:end]], begin)
-        return arcs[reach[source]]
-
-
-def _slices(levels: np.ndarray, nodes: np.ndarray) -> list[tuple[int, int, np.ndarray, np.ndarray]]:
-    """Return per level: first and last arc, starts of equal targets within, and these targets."""
-    if not len(levels):
-        return []
-    bounds = np.concatenate([[0], np.flatnonzero(levels[1:] != levels[:-1]) + 1, [len(levels)]]).tolist()
-    made = []
-    for start, end in itertools.pairwise(bounds):
-        part = nodes[start:end]
-        begin = np.flatnonzero(np.concatenate([[True], part[1:] != part[:-1]]))
-        made.append((start, end, begin, part[begin]))
-    return made
-
-
-def _levels(source: np.ndarray, target: np.ndarray, n_nets: int, netlist: Netlist) -> np.ndarray:
-    """Return each net's longest distance from a start, in gates."""
-    edges = np.unique(source * n_nets + target)
-    source, target = edges // n_nets, edges % n_nets
-    waiting = np.bincount(target, minlength=n_nets)
-    offset = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n_nets))])
-    level = np.zeros(n_nets, dtype=np.int64)
-    ready = np.flatnonzero(waiting == 0)
-    seen, depth = len(ready), 0
-    while len(ready):
-        depth += 1
-        counts = offset[ready + 1] - offset[ready]
-        total = int(counts.sum())
-        if not total:
-            break
-        shift = np.repeat(offset[ready] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        reached = target[np.arange(total) + shift]
-        nets, times = np.unique(reached, return_counts=True)
-        waiting[nets] -= times
-        ready = nets[waiting[nets] == 0]
-        level[ready] = depth
-        seen += len(ready)
-    if seen < n_nets:
-        names = [netlist.net_name[net] for net in np.flatnonzero(waiting > 0).tolist()]
-        message = "the design has a combinational loop, or gates behind one"
-        raise FlowError(message, field="timing", value=names[:8])
-    return level
-
-
 class Timing:
     """Arrival times, slews and slacks of a netlist.
 
@@ -302,7 +116,7 @@ class Timing:
         self.constraints = constraints
         self.propagated = propagated
         self.latency = dict(latency or {})
-        self._tables = _tables(netlist.technology)
+        self._tables = tables_of(netlist.technology)
         self._changes = netlist.subscribe()
         self._journal: list[tuple[list[Any], int, Any]] = []
         self._epoch = 0
@@ -320,7 +134,7 @@ class Timing:
         """Compute everything anew."""
         self._changes.take()
         self._trace_clocks()
-        graph = _Graph(self)
+        graph = Graph(self.netlist, self._starts)
         self._graph = graph
         netlist = self.netlist
         load, wire = self._loads(graph)
@@ -426,7 +240,7 @@ class Timing:
                 node = 2 * netlist.pin_net[ports[item.port]] + edge
                 self._starts.setdefault(node, []).append((self._tags.index((number, RISE)), time))
 
-    def _loads(self, graph: _Graph) -> tuple[np.ndarray, np.ndarray]:
+    def _loads(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
         """Return loads per node and wire delays per pin."""
         netlist = self.netlist
         n_nets = len(netlist.net_name)
@@ -456,7 +270,7 @@ class Timing:
         return load, wire
 
     def _forward(
-        self, graph: _Graph, load: np.ndarray, wire: np.ndarray, *, early: bool
+        self, graph: Graph, load: np.ndarray, wire: np.ndarray, *, early: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return arrivals (tags, nodes), slews (nodes) and arc delays, the latest or the earliest."""
         n_nodes = len(load)
@@ -470,8 +284,8 @@ class Timing:
                 arrival[tag, node] = merge(arrival[tag, node], time)
         corners = self._tables.corners
         x = load[graph.target] / graph.base[graph.target_pin]
-        j = _octave(x)
-        t = (x * _HALVES_ARRAY[j] - 1.0)[:, None]
+        j = octave(x)
+        t = (x * HALVES_ARRAY[j] - 1.0)[:, None]
         cell = graph.table + j
         ideal = self._ideal_nodes(n_nodes)
         arc_wire = wire[graph.pin]
@@ -481,9 +295,9 @@ class Timing:
         for start, end, begin, nodes in graph.slices:
             source = graph.source[start:end]
             s = slew[source]
-            x = np.sqrt(s * s + spread[start:end]) * _SHORT_SLEW
+            x = np.sqrt(s * s + spread[start:end]) * PER_SLEW
             i = np.clip(np.frexp(x)[1] - 1, 0, 5)
-            u = (x * _HALVES_ARRAY[i] - 1.0)[:, None]
+            u = (x * HALVES_ARRAY[i] - 1.0)[:, None]
             c = corners.take(cell[start:end] + 7 * i, axis=0)
             part = t[start:end]
             low = c[:, 0:2] + c[:, 2:4] * part
@@ -506,7 +320,7 @@ class Timing:
             mask[2 * net : 2 * net + 2] = True
         return mask
 
-    def _spread(self, graph: _Graph, wire: np.ndarray) -> np.ndarray:
+    def _spread(self, graph: Graph, wire: np.ndarray) -> np.ndarray:
         """Return what a wire adds to the square of the slew, per pin."""
         spread = SLEW_OF_RC * wire
         spread = spread * spread
@@ -621,11 +435,11 @@ class Timing:
 
     def _constraint_array(self, table: np.ndarray, data_slew: np.ndarray, clock_slew: np.ndarray) -> np.ndarray:
         values = self._tables.constraint_array
-        x, y = data_slew * _SHORT_SLEW, clock_slew * _SHORT_SLEW
+        x, y = data_slew * PER_SLEW, clock_slew * PER_SLEW
         finite = np.isfinite(x) & np.isfinite(y)
         x, y = np.where(finite, x, 1.0), np.where(finite, y, 1.0)
-        i, j = _octave(x), _octave(y)
-        u, t = x * _HALVES_ARRAY[i] - 1.0, y * _HALVES_ARRAY[j] - 1.0
+        i, j = octave(x), octave(y)
+        u, t = x * HALVES_ARRAY[i] - 1.0, y * HALVES_ARRAY[j] - 1.0
         o = table * 49 + 7 * i + j
         low = values[o] + (values[o + 1] - values[o]) * t
         high = values[o + 7] + (values[o + 8] - values[o + 7]) * t
@@ -872,7 +686,7 @@ class Timing:
                 j = 0
             elif j > 5:
                 j = 5
-            t = x * _HALVES[j] - 1.0
+            t = x * HALVES[j] - 1.0
             best = [-INF] * len(arrival)
             latest, widest = -INF, 0.0
             for source, pin, table in sources:
@@ -886,7 +700,7 @@ class Timing:
                     delay = out = 0.0
                 else:
                     s = slew[source]
-                    delay, out = _bilinear(delays, slews, table + j, t, math.sqrt(s * s + wide[pin]))
+                    delay, out = bilinear(delays, slews, table + j, t, math.sqrt(s * s + wide[pin]))
                 if single:
                     time = (start + wire[pin]) + delay
                     if time > latest:
@@ -945,10 +759,10 @@ class Timing:
 
     def _margin(self, table: int, data_slew: float, clock_slew: float) -> float:
         values = self._tables.constraint
-        x, y = data_slew * _SHORT_SLEW, clock_slew * _SHORT_SLEW
+        x, y = data_slew * PER_SLEW, clock_slew * PER_SLEW
         i = min(max(math.frexp(x)[1] - 1, 0), 5)
         j = min(max(math.frexp(y)[1] - 1, 0), 5)
-        u, t = x * _HALVES[i] - 1.0, y * _HALVES[j] - 1.0
+        u, t = x * HALVES[i] - 1.0, y * HALVES[j] - 1.0
         o = table * 49 + 7 * i + j
         low = values[o] + (values[o + 1] - values[o]) * t
         high = values[o + 7] + (values[o + 8] - values[o + 7]) * t
@@ -1123,11 +937,11 @@ class Timing:
             slack[inst] = min((nets[net] for net in driven if net >= 0), default=INF)
         return slack
 
-    def _analysis(self) -> tuple[_Graph, np.ndarray, np.ndarray]:
+    def _analysis(self) -> tuple[Graph, np.ndarray, np.ndarray]:
         """Return graph, loads and wire delays of the netlist as it is; the journal stays."""
         self.update()
         if not self._fresh:
-            self._graph = _Graph(self)
+            self._graph = Graph(self.netlist, self._starts)
             load, wire = self._loads(self._graph)
             self._arrays = (load, wire, *self._forward(self._graph, load, wire, early=False))
             self._fresh = True
@@ -1231,8 +1045,8 @@ class Timing:
                     x = self._load[node] / base
                     j = min(max(math.frexp(x)[1] - 1, 0), 5)
                     s = self._slew[source]
-                    delay, _ = _bilinear(
-                        self._tables.delay, self._tables.slew, table + j, x * _HALVES[j] - 1.0,
+                    delay, _ = bilinear(
+                        self._tables.delay, self._tables.slew, table + j, x * HALVES[j] - 1.0,
                         math.sqrt(s * s + self._wide[pin]),
                     )  # fmt: skip
                 time = (arrival[source] + self._wire[pin]) + delay
