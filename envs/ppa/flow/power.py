@@ -8,7 +8,8 @@ results don't depend on summation order. In arithmetic arrays these sums grow wi
 gate can follow; no net makes more transitions than its own slews fit, so the faster of its two slews bounds its density
 (OpenSTA has the same bound). A register takes over probability and density of its next state, but it samples once a
 cycle: two independent samples of probability p differ with probability 2p(1 - p), which bounds its transitions per
-cycle. Loops through registers are iterated.
+cycle; it takes no new sample while its own output holds it, and always changes while it toggles (see `Feedback`). Loops
+through registers are iterated.
 
 Power, as OpenSTA defines it: switching = C V^2 / 2 per transition of a net; internal = energy tables of the cells
 (mean of rise and fall) per transition of an output, shared among its inputs by their part in its density, plus those of
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edagym.envs.ppa.flow.feedback import Feedback
 from edagym.envs.ppa.flow.netlist import Netlist
 from edagym.envs.ppa.flow.sta import Timing
 from edagym.task_assets.ppa.technology import FALL, RISE, Technology
@@ -161,6 +163,7 @@ def _propagate(timing: Timing, logic: _Logic) -> Activity:
     for group in logic.registers:
         probability[group.out] = 0.5
     fastest_rate = _fastest_rates(timing)
+    feedback = Feedback(netlist)
     passes, change = 0, 1.0
     while passes < PASSES and change >= TOLERANCE:
         passes += 1
@@ -168,11 +171,14 @@ def _propagate(timing: Timing, logic: _Logic) -> Activity:
             probability[group.out], d, _ = group.evaluate(probability, density)
             density[group.out] = np.minimum(d, fastest_rate[group.out])
         change = 0.0
+        positive, negative = feedback.dependence(probability)
         for group in logic.registers:
             p, d, _ = group.evaluate(probability, density)
             # A clock has two transitions per cycle.
             rate = np.where(group.clock >= 0, density[group.clock], 0.0) / 2.0
-            d = np.minimum(d, 2.0 * p * (1.0 - p) * rate)
+            hold, toggle = positive[group.out], negative[group.out]
+            changes = toggle + np.maximum(1.0 - hold - toggle, 0.0) * 2.0 * p * (1.0 - p)
+            d = np.minimum(d, changes * rate)
             moved = np.abs(d - density[group.out]) * fastest + np.abs(p - probability[group.out])
             change = max(change, float(np.max(moved, initial=0.0)))
             probability[group.out], density[group.out] = p, d
