@@ -44,7 +44,12 @@ def characterise(folder: Path, out: Path, corners: Iterable[str] = ("FF",)) -> d
     for corner in corners:
         for vt in technology.VTS:
             pattern = re.compile(rf"asap7\w*_{vt}_{corner}(?:_\w+)?\.lib(?:\.gz)?$")
-            files = sorted(path for path in folder.rglob("*") if pattern.match(path.name) and not path.is_symlink())
+            # A checkout has current-source models beside the table models; links repeat files under older names.
+            files = sorted(
+                path
+                for path in folder.rglob("*")
+                if pattern.match(path.name) and "ccs" not in path.name.lower() and not path.is_symlink()
+            )
             if not files:
                 raise TaskError("no Liberty file of this threshold and corner", field="liberty", value=f"{vt} {corner}")
             target = out / f"asap7_{vt}_{corner}.npz"
