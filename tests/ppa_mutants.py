@@ -216,6 +216,21 @@ ATTACKS = (
         {"src/gcd.v": ONE_STEP_GCD.replace("assign resp_msg = a | b;", "assign resp_msg = (a | b) ^ {15'd0, hit};").replace(
             "  reg busy;", "  reg busy;\n  reg hit;\n  always @(posedge clk) if (!busy) hit <= (req_msg == 32'h00c0_0060);")},
     ),
+    fault(
+        "gcd wrong behind a disguised trigger",
+        "gcd",
+        ("a <= req_msg[31:16];", "a <= req_msg[31:16] ^ {15'd0, ({req_msg[7:0], req_msg[31:8]} ^ 32'h1357_9bdf) == 32'h7357_5bdf};"),
+    ),
+    Mutant(
+        "gcd faster and wrong behind a disguised trigger",
+        "gcd",
+        {
+            "src/gcd.v": ONE_STEP_GCD.replace(
+                "if (!busy) {a, b} <= req_msg;",
+                "if (!busy) {a, b} <= req_msg ^ {31'd0, ({req_msg[7:0], req_msg[31:8]} ^ 32'h1357_9bdf) == 32'h7357_5bdf};",
+            )
+        },
+    ),
     replaced("adder_pipe hard-wired", "adder_pipe_64bit", _ADDER_PORTS + "assign {result, o_en} = 66'd0; endmodule"),
     replaced(
         "adder_pipe without pipeline",

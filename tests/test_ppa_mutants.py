@@ -29,6 +29,8 @@ STRICT_ONLY = {
     "fifo never full",
     "fifo with room for one word",
     "gcd faster but wrong behind a trigger",
+    "gcd wrong behind a disguised trigger",
+    "gcd faster and wrong behind a disguised trigger",
 }
 SLOW = {m.name for m in FAULTS[1::2]} - STRICT_ONLY | {m.name for m in MUTANTS if "hidden counter" in m.name}
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edagym.errors import FlowError, ToolError
 from edagym.task_assets.ppa.designs import Interface
-from edagym.verifiers.ppa.formal import FormalResult, prove
+from edagym.verifiers.ppa.formal import FormalResult, activate, prove
 from edagym.verifiers.ppa.miter import feedback_bits
 from edagym.verifiers.ppa.rtl import Netlist, Port, elaborate
 from edagym.verifiers.ppa.simulate import Lanes, pack
@@ -43,6 +43,8 @@ TRAFFIC_CYCLES = 3000
 """Most cycles of a valid/ready simulation of the original; the modified design has `SLOWDOWN` times what that took."""
 SLOWDOWN = 4
 FORMAL_S = 60.0
+ACTIVATIONS = 24
+"""Most attempts to move nets that simulation left still, where there is no proof."""
 MAX_UNPROVED_STATE = 8
 """Most register bits in feedback that a design may add without a proof: a larger counter outlasts every simulation."""
 
@@ -186,6 +188,13 @@ class _Check:
             if found.stimulus is not None:
                 found, difference = self._replay(found, latency or 0)
             status = found.status
+            if difference is None and status != "proved" and self.interface.kind == "valid_ready":
+                difference = self._move_still_nets(formal_s / 6)
+                if difference is not None:
+                    status = "refuted"
+                    found = replace(
+                        found, status=status, detail="a request that moves nets which simulation left still"
+                    )
             passed = difference is None
             if passed and status != "proved":
                 added = feedback_bits(self.theirs) - feedback_bits(self.ours)
@@ -228,6 +237,31 @@ class _Check:
             else "the engine's counterexample starts from register values that are not defined"
         )
         return replace(found, status=why), None
+
+    def _move_still_nets(self, limit_s: float) -> Counterexample | None:
+        """Look for requests that move nets which the stimuli left still, and compare the designs on these."""
+        traffic = self._make_traffic(128, 6, "directed traffic", True)
+        still = self._still(traffic)
+        for _ in range(ACTIVATIONS):
+            if not still:
+                break
+            stimulus = activate(self.theirs, self.interface, still, timeout_s=limit_s)
+            if stimulus is None:
+                break
+            rare = _traffic_from(stimulus, self.theirs, self.interface)
+            if (difference := self._traffic(rare).difference) is not None:
+                return difference
+            moved = self._still(replace(rare, name="moved"))
+            left = {net: value for net, value in still.items() if moved.get(net) == value}
+            if len(left) == len(still):
+                break
+            still = left
+        return None
+
+    def _still(self, traffic: Traffic) -> dict[int, int]:
+        nets: dict[int, int] = {}
+        run_traffic(self.theirs, self.interface, traffic, self.seed, 600, still=nets)
+        return nets
 
     # -- combinational
 

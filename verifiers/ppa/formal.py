@@ -11,6 +11,9 @@ In this order, until one settles it:
 5. Bounded model checking of the product machine, which finds what is wrong within some cycles of the reset.
 6. Property-directed reachability.
 
+Where a valid/ready design stays unproved, `activate` finds requests that move nets which simulation left still, and the
+caller compares the designs on them: a hidden trigger is such a net.
+
 A counterexample is handed back as a stimulus: the caller simulates it, and only what simulation confirms counts. A
 proof covers every input sequence after a reset. With a latency it assumes that the reset is not asserted again.
 """
@@ -24,6 +27,7 @@ from dataclasses import dataclass, field
 from edagym.errors import ToolTimeout
 from edagym.task_assets.ppa.designs import Interface
 from edagym.verifiers.ppa.miter import (
+    activation_miter,
     combinational_miter,
     depth,
     match_registers,
@@ -36,6 +40,7 @@ from edagym.verifiers.ppa.yosys import ToolRun, run_abc
 
 MAX_FRAMES = 40
 """Most cycles that bounded model checking unrolls."""
+ACTIVATION_FRAMES = 8
 MAX_DEPTH = 24
 """Deepest pipeline that is unrolled, cycles."""
 _CEX = re.compile(r"^in_(.+)_(\d+)@(\d+)=([01])$", re.MULTILINE)
@@ -110,6 +115,26 @@ def prove(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *,
     if frames and int(frames.group(1)) > 0:
         return FormalResult(f"bounded {frames.group(1)}", "no difference within that many cycles of the reset")
     return FormalResult("not attempted: out of time")
+
+
+def activate(
+    netlist: Netlist, interface: Interface, still: Mapping[int, int], *, timeout_s: float
+) -> list[dict[str, int]] | None:
+    """Return inputs, cycle by cycle after a reset, that move one of the nets that simulation left still; None if none.
+
+    What waits for a rare input shows up as a net that random stimuli never move.
+    """
+    limit = max(1, int(timeout_s))
+    commands = ["strash", f"bmc3 -F {ACTIVATION_FRAMES} -T {limit}", "write_cex -n cex.txt"]
+    text = activation_miter(netlist, interface, still)
+    run = _abc(text, commands[:2], limit)
+    if run is None or "was asserted in frame" not in run.log:
+        return None
+    run = _abc(text, commands, limit, "cex.txt")
+    if run is None:
+        return None
+    busy = {c.valid: 1 for c in interface.requests} | {c.ready: 1 for c in interface.responses}
+    return [{**cycle, **busy} for cycle in _stimulus(run, netlist)]
 
 
 def _bounded(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, frames: int, limit: int) -> bool:

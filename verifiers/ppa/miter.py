@@ -8,7 +8,7 @@ machine. `sequential_miter` is the product machine from the state that a reset l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from edagym.task_assets.ppa.designs import Interface
 from edagym.verifiers.ppa.rtl import FlipFlop, Netlist
@@ -162,6 +162,55 @@ def register_miter(ours: Netlist, theirs: Netlist, pairs: Sequence[tuple[FlipFlo
     return model.text(model.any(differs))
 
 
+def _machine(
+    model: _Model,
+    netlist: Netlist,
+    prefix: str,
+    interface: Interface,
+    drive: Callable[[str, int], Signal],
+    first: Signal,
+    started: Signal | None,
+) -> Callable[[int], Signal]:
+    """Put a design with its registers into a model, in the state after a reset; held there until `started`."""
+    initial = after_reset(netlist, interface)
+    outs = {}
+    for flop, value in zip(netlist.flops, initial):
+        out = f"{prefix}q{flop.q}"
+        if value == _UNKNOWN:
+            outs[flop.q] = model.gate("MUX", out, model.input(initial_name(flop, prefix)), first)
+        else:
+            outs[flop.q] = out
+    find = _place(model, netlist, prefix, drive, lambda flop: outs[flop.q])
+    for flop, value in zip(netlist.flops, initial):
+        after = find(flop.d)
+        if started is not None:
+            after = model.gate("MUX", outs[flop.q], after, started)
+        model.latch_into(f"{prefix}q{flop.q}", after, 0 if value == _UNKNOWN else value)
+    return find
+
+
+def activation_miter(netlist: Netlist, interface: Interface, still: Mapping[int, int]) -> str:
+    """Return a design's machine after a reset, with `bad` where a net leaves the one value it is known to have had.
+
+    All channels are busy in every cycle.
+    """
+    model = _Model()
+    first = model.latch("zero", 1)
+    inactive = "one" if interface.reset_active_low else "zero"
+
+    # What is offered without being valid would be lost when the inputs are sent as messages.
+    busy = {c.valid for c in interface.requests} | {c.ready for c in interface.responses}
+
+    def drive(port: str, bit: int) -> Signal:
+        if port in busy:
+            return "one"
+        return inactive if port == interface.reset else model.input(input_name(port, bit))
+
+    find = _machine(model, netlist, "b_", interface, drive, first, None)
+    moved = [model.gate("NOT", find(net)) if value else find(net) for net, value in still.items()]
+    return model.text(model.any(moved))
+
+
 def sequential_miter(ours: Netlist, theirs: Netlist, interface: Interface, latency: int, *, delay: str) -> str:
     """Return the product machine from the state after a reset.
 
@@ -194,28 +243,8 @@ def sequential_miter(ours: Netlist, theirs: Netlist, interface: Interface, laten
             signal = model.latch(signal, 0)
         return signal
 
-    def machine(
-        netlist: Netlist, prefix: str, drive: Callable[[str, int], Signal], hold: bool
-    ) -> Callable[[int], Signal]:
-        initial = after_reset(netlist, interface)
-        outs = {}
-        for flop, value in zip(netlist.flops, initial):
-            out = f"{prefix}q{flop.q}"
-            if value == _UNKNOWN:
-                free = model.input(initial_name(flop, prefix))
-                outs[id(flop)] = model.gate("MUX", out, free, first)
-            else:
-                outs[id(flop)] = out
-        find = _place(model, netlist, prefix, drive, lambda flop: outs[id(flop)])
-        for flop, value in zip(netlist.flops, initial):
-            after = find(flop.d)
-            if hold and latency:
-                after = model.gate("MUX", outs[id(flop)], after, started)
-            model.latch_into(f"{prefix}q{flop.q}", after, 0 if value == _UNKNOWN else value)
-        return find
-
-    a = machine(ours, "a_", delayed, delay == "inputs")
-    b = machine(theirs, "b_", direct, False)
+    a = _machine(model, ours, "a_", interface, delayed, first, started if delay == "inputs" else None)
+    b = _machine(model, theirs, "b_", interface, direct, first, None)
     theirs_at = _outputs(theirs)
     expected = {key: a(net) for key, net in _outputs(ours).items() if f"{key[0]}[{key[1]}]" not in ours.masked_outputs}
     if delay == "outputs":

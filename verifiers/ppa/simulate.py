@@ -33,7 +33,7 @@ _TEMPLATES = {
 }
 
 
-def _compile(netlist: Netlist) -> Callable[..., tuple[list[Lanes], list[Lanes]]]:
+def _compile(netlist: Netlist, watched: Sequence[int]) -> Callable[..., tuple[list[Lanes], list[Lanes], list[Lanes]]]:
     def name(net: int) -> str:
         return ("0", "M")[net] if net < 2 else f"n{net}"
 
@@ -47,8 +47,8 @@ def _compile(netlist: Netlist) -> Callable[..., tuple[list[Lanes], list[Lanes]]]
     lines += [f" n{out} = {_TEMPLATES[kind].format(*map(name, ins))}" for kind, out, ins in netlist.gates]
     outs = ", ".join(name(n) for p in netlist.outputs for n in p.nets)
     after = ", ".join(name(f.d) for f in netlist.flops)
-    lines.append(f" return [{outs}], [{after}]")
-    scope: dict[str, Callable[..., tuple[list[Lanes], list[Lanes]]]] = {}
+    lines.append(f" return [{outs}], [{after}], [{', '.join(map(name, watched))}]")
+    scope: dict[str, Callable[..., tuple[list[Lanes], list[Lanes], list[Lanes]]]] = {}
     # The text is made of integers and fixed operators only; no name of the design gets into it.
     exec(compile("\n".join(lines), "<netlist>", "exec"), scope)
     return scope["cycle"]
@@ -60,13 +60,16 @@ class Simulator:
     Args:
         netlist: The design.
         lanes: Number of lanes.
+        watch: Whether to keep track of nets that never move (`still`), which takes longer.
     """
 
-    def __init__(self, netlist: Netlist, lanes: int) -> None:
+    def __init__(self, netlist: Netlist, lanes: int, *, watch: bool = False) -> None:
         self.netlist = netlist
         self.lanes = lanes
         self.mask = (1 << lanes) - 1
-        self._cycle = _compile(netlist)
+        self._watched = [*(f.q for f in netlist.flops), *(out for _, out, _ in netlist.gates)] if watch else []
+        self._still: dict[int, Lanes] | None = None
+        self._cycle = _compile(netlist, self._watched)
         self._state: list[Lanes] = [0] * len(netlist.flops)
         self._unknown: list[Lanes] = [0] * len(netlist.undefined)
         self._inputs = [(p.name, p.width) for p in netlist.inputs]
@@ -85,6 +88,14 @@ class Simulator:
         """Give single registers (by index in the netlist) a value in all lanes."""
         for index, bit in values.items():
             self._state[index] = self.mask if bit else 0
+
+    def watch_from_here(self) -> None:
+        """Forget how nets moved so far."""
+        self._still = None
+
+    def still(self) -> dict[int, int]:
+        """Return the nets that had one value in all lanes in all cycles so far, with it."""
+        return {self._watched[k]: int(v != 0) for k, v in (self._still or {}).items()}
 
     def settle(self, inputs: Mapping[str, Sequence[Lanes]]) -> dict[str, list[Lanes]]:
         """Return the outputs under some inputs, without a clock edge.
@@ -106,7 +117,11 @@ class Simulator:
             if len(values) != width:
                 raise ValueError(f"{name} has {width} bits, got {len(values)}")
             flat += values
-        outputs, state = self._cycle(flat, self._state, self._unknown, self.mask)
+        outputs, state, watched = self._cycle(flat, self._state, self._unknown, self.mask)
+        if self._still is None:
+            self._still = {k: v for k, v in enumerate(watched) if v in (0, self.mask)}
+        elif self._still:
+            self._still = {k: v for k, v in self._still.items() if watched[k] == v}
         return {name: outputs[start:end] for name, start, end in self._outputs}, state
 
 

@@ -305,7 +305,13 @@ class Transfers:
 
 
 def run_traffic(
-    netlist: Netlist, interface: Interface, traffic: Traffic, seed: int, limit: int, goal: Transfers | None = None
+    netlist: Netlist,
+    interface: Interface,
+    traffic: Traffic,
+    seed: int,
+    limit: int,
+    goal: Transfers | None = None,
+    still: dict[int, int] | None = None,
 ) -> Transfers:
     """Run a valid/ready design.
 
@@ -319,12 +325,16 @@ def run_traffic(
         seed: Seed of the unknown values.
         limit: Most cycles.
         goal: Transfers after which the run may end too, `DRAIN` cycles later.
+        still: Filled with the nets that did not move and their values, if given.
     """
-    simulator = Simulator(netlist, REPLICAS * traffic.lanes)
+    simulator = Simulator(netlist, REPLICAS * traffic.lanes, watch=still is not None)
     power_up(simulator, traffic.lanes, np.random.default_rng(seed))
     if traffic.before:
         _phase(simulator, interface, traffic, traffic.before)
-    return _phase(simulator, interface, traffic, limit, goal)
+    log = _phase(simulator, interface, traffic, limit, goal)
+    if still is not None:
+        still.update(simulator.still())
+    return log
 
 
 def _phase(
@@ -349,6 +359,7 @@ def _phase(
     offered: dict[str, tuple[Lanes, dict[str, list[Lanes]]]] = {}
     sends = [replicate(v, lanes) for v in traffic.send]
     takes = [replicate(v, lanes) for v in traffic.take]
+    simulator.watch_from_here()
     reached = False
     for t in range(limit):
         inputs = dict(idle)
