@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edagym.envs.ppa.flow.netlist import Netlist
 from edagym.envs.ppa.flow.sta import Timing
@@ -68,8 +68,7 @@ def look(table: list[list[list[float]]], slew: float, ratio: float) -> tuple[flo
     return p * a[0] + q * b[0] + r * c[0] + s * d[0], p * a[1] + q * b[1] + r * c[1] + s * d[1]
 
 
-@dataclass(frozen=True)
-class Edges:
+class Edges(NamedTuple):
     """Arrival and slew of both edges at one place."""
 
     rise: float
