@@ -154,7 +154,7 @@ for _ in range(20):
         "SKIP_PIN_SWAP": str(int(rng.integers(2))), "GPL_TIMING_DRIVEN": str(int(rng.integers(2))),
         "CTS_CLUSTER_SIZE": str(int(rng.integers(3, 40))),
     }
-    cases.append((["gcd", "sub_64bit", "multi_pipe_8bit"][rng.integers(3)], float(rng.integers(200, 400)), knobs))
+    cases.append((["gcd", "uart", "traffic_light"][rng.integers(3)], float(rng.integers(220, 400)), knobs))
 found = {}
 for i in range(20)[::order]:
     name, period, knobs = cases[i]
