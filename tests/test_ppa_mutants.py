@@ -32,7 +32,9 @@ STRICT_ONLY = {
     "gcd wrong behind a disguised trigger",
     "gcd faster and wrong behind a disguised trigger",
 }
-SLOW = {m.name for m in FAULTS[1::2]} - STRICT_ONLY | {m.name for m in MUTANTS if "hidden counter" in m.name}
+SLOW = {m.name for m in FAULTS[1::2]} - STRICT_ONLY | {
+    m.name for m in MUTANTS if "hidden counter" in m.name or "200 000" in m.name
+}
 
 
 def verdict(mutant: Mutant) -> EquivalenceResult:

@@ -15,7 +15,10 @@ def test_there_are_enough() -> None:
     assert len(REWRITES) >= 10
 
 
-@pytest.mark.parametrize("rewrite", [pytest.param(r, id=r.name) for r in REWRITES])
+@pytest.mark.parametrize(
+    "rewrite",
+    [pytest.param(r, id=r.name, marks=[pytest.mark.slow] if "product first" in r.name else []) for r in REWRITES],
+)
 def test_rewrite_is_accepted(rewrite: Rewrite) -> None:
     design = load_design(rewrite.design)
     # The products of two multipliers of different structure are out of reach of SAT; no need to wait long for that.

@@ -35,7 +35,7 @@ def test_operators_of_all_pairs() -> None:
     body = "".join(f"assign y{i} = {text};" for i, text in enumerate(OPERATORS))
     ports = ", ".join(f"output [7:0] y{i}" for i in range(len(OPERATORS)))
     netlist = elaborate({"a.v": f"module m(input [7:0] a, b, {ports}); {body} endmodule"}, "m", None)
-    pairs = [(a, b) for a in range(256) for b in range(256)]
+    pairs = [(a, b) for a in range(256) for b in (*range(17), *range(20, 256, 7), 254, 255)]
     simulator = Simulator(netlist, len(pairs))
     out = simulator.settle({"a": pack([a for a, _ in pairs], 8), "b": pack([b for _, b in pairs], 8)})
     for i, function in enumerate(OPERATORS.values()):
@@ -115,7 +115,7 @@ def test_shape_of_registers() -> None:
     text = """module m(input clk, rst, input [3:0] d, output reg [3:0] n, output reg [3:0] p);
       reg [3:0] q, lost;
       always @(posedge clk) begin
-        n <= rst ? 4'd0 : n + 4'd1; q <= rst ? 4'd3 : d; p <= q ^ lost; lost <= d; end endmodule"""
+        n <= rst ? 4'd0 : d[0] ? n + 4'd1 : n; q <= rst ? 4'd3 : d; p <= q ^ lost; lost <= d; end endmodule"""
     netlist = elaborate({"a.v": text}, "m", "clk")
     interface = Interface("pipelined", "clk", "rst")
     values = {flop.names[0]: v for flop, v in zip(netlist.flops, after_reset(netlist, interface))}
@@ -124,6 +124,13 @@ def test_shape_of_registers() -> None:
     assert [values[f"lost[{i}]"] for i in range(4)] == [2, 2, 2, 2]
     assert feedback_bits(netlist) == 4
     assert depth(netlist) is None
+
+
+def test_holding_is_no_feedback() -> None:
+    text = """module m(input clk, rst_n, en, input [7:0] d, output reg [7:0] q, output reg [7:0] r);
+      always @(posedge clk or negedge rst_n) if (!rst_n) q <= 8'd5; else if (en) q <= d;
+      always @(posedge clk) if (en) r <= q; endmodule"""
+    assert feedback_bits(elaborate({"a.v": text}, "m", "clk")) == 0
 
 
 def test_stimuli() -> None:

@@ -287,12 +287,39 @@ def depth(netlist: Netlist) -> int | None:
 
 
 def feedback_bits(netlist: Netlist) -> int:
-    """Return how many registers depend on themselves, directly or through others."""
+    """Return how many registers depend on themselves, directly or through others, by more than holding their value."""
     after = {flop.q: flop.d for flop in netlist.flops}
     reached: dict[int, frozenset[int]] = {}
     for _, out, ins in netlist.gates:
         reached[out] = frozenset().union(*(reached.get(n, {n} & after.keys()) for n in ins))
-    reads = {q: reached.get(d, frozenset({d} & after.keys())) for q, d in after.items()}
+    gates = {out: (kind, ins) for kind, out, ins in netlist.gates}
+
+    def support(net: int) -> frozenset[int]:
+        return reached.get(net, frozenset({net} & after.keys()))
+
+    def holds(net: int, q: int) -> bool:
+        """Whether a net is the register itself, or the register under an asynchronous reset."""
+        if net == q:
+            return True
+        kind, ins = gates.get(net, ("", ()))
+        kept = {"AND": ins, "OR": ins, "ANDNOT": ins[:1], "ORNOT": ins[:1], "MUX": ins[:2]}.get(kind, ())
+        return q in kept and not any(support(n) for n in ins if n != q) and not (kind == "MUX" and ins[2] == q)
+
+    reads: dict[int, frozenset[int]] = {}
+    for q, d in after.items():
+        found: set[int] = set()
+        waiting = [d]
+        while waiting:
+            net = waiting.pop()
+            kind, ins = gates.get(net, ("", ()))
+            if holds(net, q):
+                continue
+            if kind == "MUX":
+                waiting += ins[:2]
+                found |= support(ins[2])
+            else:
+                found |= support(net)
+        reads[q] = frozenset(found)
     # Registers that can be peeled off from either end of the graph are in no cycle.
     left = set(reads)
     while True:
