@@ -215,10 +215,10 @@ class Workbench:
         cost = state.cost + (count - state.count) / len(boxes)
         if partial:
             # What holds at the sample holds, most likely, at all placements.
-            near = [grown(b, 1) for b in applied.boxes]
+            everywhere = [grown(b, 1) for b in applied.boxes]
             seen = [grown(b, 1) for b in boxes]
             if count < state.count:
-                left = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in near))
+                left = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in everywhere))
                 kept = sum(1 for m in self.wanted(markers) if any(touches(m.bbox, b) for b in seen))
                 count = count - left + kept
         area = state.area + _redrawn(edit, applied.boxes[0])
