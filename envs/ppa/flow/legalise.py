@@ -7,6 +7,9 @@ import numpy as np
 from edagym.envs.ppa.flow.floorplan import ROW, SITE, TAP_SITES, Floorplan
 from edagym.errors import FlowError
 
+NEAR_ROWS = 40
+"""Rows above and below the wanted one that are looked at first."""
+
 
 def legalise(widths: np.ndarray, xy: np.ndarray, plan: Floorplan) -> np.ndarray:
     """Put cells into rows without overlap.
@@ -39,31 +42,33 @@ def legalise(widths: np.ndarray, xy: np.ndarray, plan: Floorplan) -> np.ndarray:
     row_y = plan.core[1] + ROW * (np.arange(plan.rows) + 0.5)
     front = np.zeros(plan.rows)
     used = np.zeros(plan.rows, dtype=np.int64)
-    members: list[list[int]] = [[] for _ in range(plan.rows)]
+    members: dict[int, list[int]] = {}
     # Wide cells are hardest to fit when rows fill up: with little room left they go first.
     crowded = total > 0.9 * room * plan.rows
     order = np.lexsort((np.arange(len(widths)), want, -widths if crowded else np.zeros(len(widths))))
     for cell in order.tolist():
         width, x, y = int(widths[cell]), float(want[cell]), float(xy[cell, 1])
-        start = np.maximum(front, x)
-        over = np.maximum(start + width - room, 0.0)
-        cost = np.abs(row_y - y) + SITE * ((start - x) + over)
-        cost[used + width > room] = np.inf
-        row = int(np.argmin(cost))
-        if not np.isfinite(cost[row]):
+        near = int((y - plan.core[1]) // ROW)
+        for window in (slice(max(near - NEAR_ROWS, 0), max(near + NEAR_ROWS + 1, 1)), slice(0, plan.rows)):
+            start = np.maximum(front[window], x)
+            over = np.maximum(start + width - room, 0.0)
+            cost = np.abs(row_y[window] - y) + SITE * ((start - x) + over)
+            cost[used[window] + width > room] = np.inf
+            row = int(np.argmin(cost)) + window.start if len(cost) else 0
+            if len(cost) and np.isfinite(cost[row - window.start]):
+                break
+        else:
             raise FlowError(
                 "placement infeasible: no row has room for a cell",
                 field="place",
                 value=width,
                 allowed=int((room - used).max()),
             )
-        members[row].append(cell)
+        members.setdefault(row, []).append(cell)
         used[row] += width
         front[row] = min(max(front[row], x), room - width) + width if not crowded else used[row]
     corners = np.zeros((len(widths), 2), dtype=np.int64)
-    for row, cells in enumerate(members):
-        if not cells:
-            continue
+    for row, cells in members.items():
         index = np.array(sorted(cells, key=lambda c: (want[c], c)))
         sites = _row_places(want[index], widths[index], room)
         corners[index, 0] = plan.core[0] + (sites + margin) * SITE
