@@ -165,3 +165,19 @@ def test_fan_out_limit_buffers_wide_nets():
         limited.metrics["globalplace__design__instance__count"] > base.metrics["globalplace__design__instance__count"]
     )
     assert limited.metrics[AREA] > base.metrics[AREA]
+
+
+def test_ports_without_buffers():
+    base = run("gcd", 310)
+    bare = {kind: run("gcd", 310, **{f"DONT_BUFFER_{kind}S": "1"}) for kind in ("INPUT", "OUTPUT")}
+    for kind, made in bare.items():
+        stem = kind.lower()
+        assert sum(name.startswith(stem) for name in base.placement.names) > 10
+        assert not any(name.startswith(stem) for name in made.placement.names)
+        assert made.report.metrics[AREA] < base.report.metrics[AREA]
+
+
+def test_hold_margin_adds_delay():
+    base, more = (report("adder_pipe_64bit", 200, HOLD_SLACK_MARGIN=margin) for margin in ("0", "15"))
+    assert moves(more, "hold") > moves(base, "hold") > 0
+    assert more.metrics["finish__timing__hold__ws"] > base.metrics["finish__timing__hold__ws"]

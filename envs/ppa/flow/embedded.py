@@ -225,7 +225,13 @@ class Implementation:
         if timing_driven:
             # As in the real flow: buffers of the mapper are in the placer's way and come back where timing needs them.
             buffering.remove_buffers(netlist)
-        buffering.buffer_ports(netlist, self.vts[0], self.clock_ports)
+        buffering.buffer_ports(
+            netlist,
+            self.vts[0],
+            self.clock_ports,
+            inputs=not config.flag("DONT_BUFFER_INPUTS"),
+            outputs=not config.flag("DONT_BUFFER_OUTPUTS"),
+        )
         for net in cts.clock_nets(netlist):
             netlist.set_clock(net)
         insts = list(netlist.instances())
@@ -279,6 +285,7 @@ class Implementation:
         config = self.config
         options = RepairOptions(
             setup_margin=config.number("SETUP_SLACK_MARGIN"),
+            hold_margin=config.number("HOLD_SLACK_MARGIN"),
             tns_percent=config.number("TNS_END_PERCENT"),
             pin_swap=not config.flag("SKIP_PIN_SWAP"),
             cloning=not config.flag("SKIP_GATE_CLONING"),

@@ -45,6 +45,7 @@ class RepairOptions:
 
     Attributes:
         setup_margin: ``SETUP_SLACK_MARGIN``: slack that is aimed for, ps.
+        hold_margin: ``HOLD_SLACK_MARGIN``: hold slack that is aimed for, ps.
         tns_percent: ``TNS_END_PERCENT``: share of the violating endpoints that is worked on, %; the worst always.
         pin_swap: Whether symmetric inputs may exchange their nets.
         cloning: Whether a gate may be copied to share its load.
@@ -59,6 +60,7 @@ class RepairOptions:
     """
 
     setup_margin: float = 0.0
+    hold_margin: float = 0.0
     tns_percent: float = 100.0
     pin_swap: bool = True
     cloning: bool = True
@@ -443,13 +445,13 @@ class Repair:
     # -- hold ----------------------------------------------------------------------------------------------------------
 
     def hold(self, passes: int = 6) -> int:
-        """Put delay before endpoints with negative hold slack, as long as their setup slack allows it."""
+        """Put delay before endpoints below the hold margin, as long as their setup slack allows it."""
         buffer = self.netlist.technology.find(HOLD_BUFFER, self.options.vts[0])
         made = 0
         for _ in range(passes):
             setup = dict(zip(self.timing.endpoints, self.timing.endpoint_slacks().tolist(), strict=True))
             holds = zip(self.timing.hold_slacks().tolist(), self.timing.endpoints, strict=True)
-            late = [(slack, pin) for slack, pin in holds if slack < 0]
+            late = [(slack, pin) for slack, pin in holds if slack < self.options.hold_margin]
             added = 0
             for _slack, pin in late:
                 inst = self.netlist.pin_inst[pin]
