@@ -344,7 +344,8 @@ class Implementation:
         metrics["finish__power__total"] = watts.total
         metrics["finish__route__wirelength__estimated"] = places.length()
         hold = self.timing.hold_slacks()
-        metrics["finish__timing__hold__ws"] = float(hold.min(initial=np.inf)) if len(hold) else 0.0
+        if np.isfinite(hold).any():
+            metrics["finish__timing__hold__ws"] = float(hold.min())
         metrics["finish__timing__drv__hold_violation_count"] = int((hold < 0).sum())
         for kind, count in sorted(self.repair.counts.items()):
             metrics[f"repair__{kind}__count"] = count
