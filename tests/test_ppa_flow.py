@@ -111,6 +111,12 @@ def test_a_combinational_loop_is_an_outcome():
     assert error.value.field in ("timing", "synthesis")
 
 
+def test_a_huge_design_is_refused(monkeypatch):
+    monkeypatch.setattr("edagym.envs.ppa.flow.embedded.MAX_CELLS", 100)
+    with pytest.raises(FlowError, match="too many cells"):
+        EmbeddedFlow().run(design("gcd", 310))
+
+
 def test_unmodelled_knobs_warn():
     made = report("gcd", 310, ROUTING_LAYER_ADJUSTMENT="0.4")
     assert any("ROUTING_LAYER_ADJUSTMENT" in text for text in made.warnings)

@@ -101,6 +101,17 @@ def test_legal_places_stay():
     np.testing.assert_array_equal(legalise(graph.widths, centres, plan), corners)
 
 
+def test_many_ports_are_matched_by_order(monkeypatch):
+    graph = mesh(16)
+    plan = plan_of(graph, 40)
+    lengths = [graph.half_perimeters(place(graph, plan, 0.6)).sum()]
+    monkeypatch.setattr("edagym.envs.ppa.flow.place.MANY_PORTS", 4)
+    places = place(graph, plan, 0.6)
+    lengths.append(graph.half_perimeters(places).sum())
+    assert len(np.unique(places[graph.cells :], axis=0)) == graph.ports
+    assert lengths[1] < 1.3 * lengths[0]
+
+
 def test_too_many_cells_do_not_fit():
     widths = np.full(100, 10)
     plan = make_floorplan(95 * 10 * SITE * ROW / 1e6, 100)

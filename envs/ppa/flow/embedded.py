@@ -36,6 +36,8 @@ from edagym.verifiers.ppa.report import PPAReport
 
 FLOW_VERSION = 1
 """Counts up whenever a stage gives other numbers; part of `EmbeddedFlow.engine`."""
+MAX_CELLS = 150_000
+"""Largest netlist that is implemented."""
 CRITICAL_WEIGHT = 3.0
 """Extra weight of the most critical net in timing-driven placement."""
 CRITICAL_SHARE = 0.1
@@ -92,6 +94,9 @@ class EmbeddedFlow:
             options = SynthOptions(config.design_name, vts[0], config.flag("ABC_AREA"))
             result = synthesise(design.sources, options, cache=self.cache)
             netlist = result.netlist(load_technology())
+        cells = sum(result.counts.values())
+        if cells > MAX_CELLS:
+            raise FlowError("too many cells for the embedded flow", field="floorplan", value=cells, allowed=MAX_CELLS)
         constraints, notes = timing_constraints(sdc, netlist)
         implementation = Implementation(netlist, result.area, config, constraints, self.stages)
         implementation.run()

@@ -23,6 +23,8 @@ ROUNDS = 16
 """Rounds of solving and spreading."""
 PORT_ROUNDS = 6
 """Rounds before which ports are moved along the boundary."""
+MANY_PORTS = 1500
+"""Number of ports above which they are matched to places by their order around the core."""
 MAX_DENSITY = 0.97
 """Fullest bin that the legaliser can still handle."""
 NEAR = 60.0
@@ -243,6 +245,13 @@ def _move_ports(graph: Hypergraph, xy: np.ndarray, slots: np.ndarray) -> None:
     counts = np.bincount(net_of[movable], minlength=len(degrees))
     ported = is_port & (counts[net_of] > 0)
     want[graph.pins[ported] - n] = sums[net_of[ported]] / counts[net_of[ported]][:, None]
+    if graph.ports > MANY_PORTS:
+        # The matching grows with the cube of their number; their order around the middle is nearly as good.
+        middle = slots.mean(axis=0)
+        around = [np.arctan2(points[:, 1] - middle[1], points[:, 0] - middle[0]) for points in (want, slots)]
+        chosen = np.argsort(around[1], kind="stable")[:: len(slots) // graph.ports][: graph.ports]
+        xy[n + np.argsort(around[0], kind="stable")] = slots[chosen]
+        return
     cost = np.abs(want[:, None, :] - slots[None, :, :]).sum(axis=2)
     rows, columns = linear_sum_assignment(np.round(cost))
     xy[n + rows] = slots[columns]
