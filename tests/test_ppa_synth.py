@@ -76,6 +76,23 @@ def test_words_in_comments_and_strings_are_no_calls():
     assert b'"m"' in run.outputs["o.json"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/*" * 400_000,
+        '"' * 400_001,
+        '"\\' * 300_000,
+        "module m; initial begin\n" + '$readmemh("a.v", x);' * 40_000 + "end endmodule",
+        "`" * 3 + "include" * 100_000,
+    ],
+)
+def test_big_sources_are_checked_in_linear_time(text):
+    try:
+        yosys.check_sources({"a.v": text})
+    except FlowError:
+        return
+
+
 @pytest.mark.skipif(not os.path.exists("/sys/kernel/security"), reason="no Linux security modules")
 def test_files_outside_the_scratch_folder_are_closed(tmp_path):
     (tmp_path / "secret.v").write_text(COUNTER)
@@ -98,6 +115,13 @@ def test_timeout_ends_the_children_too(tmp_path):
         except OSError:
             continue
     assert not any(b"sleep\x0047.25" in line for line in lines)
+
+
+def test_source_that_never_ends_is_a_timeout():
+    text = """module m (output reg [7:0] y); integer i;
+      initial begin y = 0; for (i = 0; i < 2000000000; i = i + 1) y = y + i; end endmodule"""
+    with pytest.raises(ToolTimeout):
+        synthesise({"a.v": text}, SynthOptions("m"), timeout_s=2)
 
 
 def test_memory_limit_and_unknown_command_are_tool_errors():

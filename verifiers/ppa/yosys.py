@@ -37,7 +37,9 @@ _ENGINE_ERRORS = re.compile(
     r"ABC: execution of|Can't open (?:ABC|output|input) |out of memory|No such command|Command syntax error|Assert `",
     re.I,
 )
-_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# An open comment runs to the end and an open string to its line's, so that every character is looked at once.
+_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_ARGUMENT = re.compile(r"\s*\(\s*([^,)]*)")
 _CALLS = re.compile(
     r"\$(system|readmemb|readmemh|fopen|fread|fgets|fscanf|fwrite\w*|fdisplay\w*|dumpfile|sdf_annotate|writemem[bh])\b"
 )
@@ -92,10 +94,9 @@ def check_sources(sources: Mapping[str, str]) -> None:
         for found in re.finditer(r"`include\b([^\n]*)", code):
             _check_file(found.group(1).strip(), kept, known, path, "`include")
         for call in _CALLS.finditer(code):
-            rest = code[call.end() :].lstrip()
             if not call.group(1).startswith("readmem"):
                 raise FlowError("a source calls the host", field="synthesis", value=f"{path}: {call.group()}")
-            argument = re.match(r"\(\s*([^,)]*)", rest)
+            argument = _ARGUMENT.match(code, call.end())
             _check_file(argument.group(1).strip() if argument else "", kept, known, path, call.group())
         if "``" in code:
             raise FlowError("the macro paste operator is not allowed", field="synthesis", value=path)
