@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from edagym.baselines.rollout import Env, make_env, make_policy, read_records, run_attempt, suite_name
+from edagym.baselines.rollout import Env, env_options, make_env, make_policy, read_records, run_attempt, suite_name
 from edagym.errors import EDAGymError, TaskError
 
 RESAMPLES = 10_000
@@ -32,12 +32,15 @@ _ENVS: dict[str, Env] = {}
 
 def run_one(suite: str, policy: str, task_id: str, seed: int, cpu_limit_s: float | None) -> dict[str, Any]:
     """Run one attempt in this process; return its record (`run_attempt`) with the ``actions`` to replay."""
-    env = _ENVS.get(suite)
+    made = make_policy(policy)
+    options = env_options(made)
+    key = f"{suite} {sorted(options.items())}"
+    env = _ENVS.get(key)
     if env is None:
-        env = _ENVS[suite] = make_env(suite)
+        env = _ENVS[key] = make_env(suite, **options)
     env.reset(options={"task": task_id})
     name = suite_name(suite)
-    record = run_attempt(env, make_policy(policy), suite=name, episode=0, seed=seed, cpu_limit_s=cpu_limit_s)
+    record = run_attempt(env, made, suite=name, episode=0, seed=seed, cpu_limit_s=cpu_limit_s)
     return {**record, "actions": [step["action"] for step in env.trace()["steps"]]}
 
 
@@ -162,6 +165,9 @@ def _rates_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         row[f"sr_{criterion}_all"] = float(_task_means(records, f"{criterion}_success").mean())
     means = _task_means([{**r, **r["metrics"]} for r in scored if "vrr" in r["metrics"]], "vrr")
     row["vrr"] = bootstrap(means) if len(means) else None
+    for key in ("nis", "nis_nothing"):
+        means = _task_means([{**r, **r["metrics"]} for r in scored if key in r["metrics"]], key)
+        row[key] = bootstrap(means) if len(means) else None
     return row
 
 
@@ -190,13 +196,16 @@ def bootstrap(values: np.ndarray) -> dict[str, float]:
 
 
 def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return `rates` as a Markdown table, in per cent."""
+    """Return `rates` as a Markdown table, in per cent; NIS 0 is the score of doing nothing where nothing is met."""
+    scores = [key for key in ("vrr", "nis", "nis_nothing") if any(row.get(key) for row in rows)] or ["vrr"]
+    titles = {"vrr": "VRR", "nis": "NIS", "nis_nothing": "NIS of doing nothing"}
+    names = " | ".join(titles[key] for key in scores)
     lines = [
-        "| level | tasks | attempts | SR paper | SR strict | VRR | unfinished | tool errors |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| level | tasks | attempts | SR paper | SR strict | {names} | unfinished | tool errors |",
+        "|" + "---|" * (7 + len(scores)),
     ]
     for row in rows:
-        cells = [_cell(row[key]) for key in ("sr_paper", "sr_strict", "vrr")]
+        cells = [_cell(row.get(key)) for key in ("sr_paper", "sr_strict", *scores)]
         counts = (row["unfinished"], row["tool_errors"])
         lines.append(
             f"| {row['level']} | {row['tasks']} | {row['attempts']} | {' | '.join(cells)} | {counts[0]} | {counts[1]} |"

@@ -14,8 +14,10 @@ from edagym.errors import PolicyError, TaskError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_edits import DRCEdit, drc_edit_from_json
 from edagym.spaces.edits import AddPolygon, Edit, edit_from_json
+from edagym.spaces.ppa_edits import PPAEdit
 from edagym.task_assets.drc.task import DRCTask, DRCView
 from edagym.task_assets.fet.task import FETTask, TaskView
+from edagym.task_assets.ppa.task import PPATask, PPAView
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Attempt:
 
     @property
     def task_view(self) -> Any:
-        """What an agent may know about the task: `TaskView` (FET) or `DRCView`."""
+        """What an agent may know about the task: `TaskView` (FET), `DRCView` or `PPAView`."""
         return self._env.view
 
     @property
@@ -56,7 +58,7 @@ class Attempt:
 
     @property
     def layout(self) -> Any:
-        """A copy of the current layout: `FETLayout` or `DRCLayout`."""
+        """A copy of the current layout: `FETLayout`, `DRCLayout` or `DesignFiles`."""
         return self._env.layout
 
     @property
@@ -117,7 +119,7 @@ class RandomPolicy:
     """Draws random edits, then submits.
 
     FET: rectangles inside the flakes' bounding boxes on random editable layers. DRC: one edge of a shape near a listed
-    violation, moved by up to 100 nm.
+    violation, moved by up to 100 nm. PPA: one to three random knobs, then a run, until the budget is used up.
 
     Args:
         n_edits: Edits per attempt; None: what the task asks for (FET: one per editable layer and requested transistor)
@@ -135,6 +137,19 @@ class RandomPolicy:
     def bind(self, attempt: Attempt) -> None:
         """Draw the attempt's edits."""
         view = attempt.task_view
+        if isinstance(view, PPAView):
+            from edagym.baselines.search.ppa_space import dimensions
+
+            dims = dimensions(view)
+            left, plan = attempt.budget_left, []
+            while left > 1:
+                # Up to three knobs, then a run.
+                n = min(int(attempt.rng.integers(1, 4)), left - 1)
+                chosen = attempt.rng.choice(len(dims), n, replace=False)
+                plan += [dims[int(i)].edit(float(attempt.rng.random())) for i in chosen] + [Command.VERIFY]
+                left -= n + 1
+            self._plan = iter([*plan, Command.SUBMIT])
+            return
         if isinstance(view, DRCView):
             from edagym.baselines.search.drc_random import random_edits
 
@@ -174,7 +189,9 @@ class ReferencePolicy:
 
     def bind(self, attempt: Attempt) -> None:
         """Look the reference up, or construct it for FET tasks outside the suite."""
-        self._plan = iter([*reference_edits(attempt.task), Command.SUBMIT])
+        # A PPA design that has not been run has nothing to show for it.
+        end = Command.VERIFY if isinstance(attempt.task, PPATask) else Command.SUBMIT
+        self._plan = iter([*reference_edits(attempt.task), end])
 
     def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
         """Return the next edit of the reference, or submit."""
@@ -185,19 +202,27 @@ class ReferencePolicy:
 def reference_edits(task: FETTask) -> tuple[Edit, ...]: ...
 @overload
 def reference_edits(task: DRCTask) -> tuple[DRCEdit, ...]: ...
-def reference_edits(task: FETTask | DRCTask) -> tuple[Edit, ...] | tuple[DRCEdit, ...]:
+@overload
+def reference_edits(task: PPATask) -> tuple[PPAEdit, ...]: ...
+def reference_edits(
+    task: FETTask | DRCTask | PPATask,
+) -> tuple[Edit, ...] | tuple[DRCEdit, ...] | tuple[PPAEdit, ...]:
     """Return the edits of a task's reference.
 
-    DRC tasks carry them. For FET tasks they are the recorded ones for a suite task, else newly constructed ones.
+    DRC and PPA tasks carry them. For FET tasks they are the recorded ones for a suite task, else newly made ones.
 
     Raises:
-        TaskError: If a DRC task has no reference.
+        TaskError: If a DRC or PPA task has no reference.
         EDAGymError: If the constructor finds no solution.
     """
     if isinstance(task, DRCTask):
         if not task.reference:
             raise TaskError(f"{task.id}: no reference repair is recorded", field="reference", value=None)
         return tuple(drc_edit_from_json(e) for e in task.reference)
+    if isinstance(task, PPATask):
+        from edagym.envs.ppa import reference
+
+        return reference.reference_edits(task)
     from edagym.envs.fet.reference import build_reference
     from edagym.task_assets.fet.suite import load_reference, load_task
 

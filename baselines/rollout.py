@@ -17,6 +17,7 @@ from tqdm import tqdm
 import edagym
 from edagym.baselines.policies import Attempt, Policy, RandomPolicy, ReferencePolicy, attempt_seed
 from edagym.baselines.search.drc_repair import DRCSearchPolicy
+from edagym.baselines.search.ppa_search import CoordinatePPAPolicy, GaussianProcessPPAPolicy, RandomPPAPolicy
 from edagym.envs.core.edit_env import EditEnv
 from edagym.envs.core.trace import tool_versions
 from edagym.envs.fet.env import FETEnv
@@ -24,7 +25,12 @@ from edagym.errors import PolicyError, TaskError
 
 RECORD_SCHEMA = 1
 
-POLICIES: dict[str, type] = {"random": RandomPolicy, "reference": ReferencePolicy, "search": DRCSearchPolicy}
+POLICIES: dict[str, type] = {
+    "random": RandomPolicy,
+    "reference": ReferencePolicy,
+    "search": DRCSearchPolicy,
+    **{p.name: p for p in (RandomPPAPolicy, CoordinatePPAPolicy, GaussianProcessPPAPolicy)},
+}
 """Scripted policies by name."""
 
 Env = EditEnv[Any, Any]
@@ -34,7 +40,7 @@ def make_env(suite: str, **kwargs: Any) -> Env:
     """Return the environment of a suite or registered id, without Gymnasium's wrappers.
 
     Args:
-        suite: ``"FET-L1"``, ``"DRC-Essential-L1-v0"`` and so on, or a folder of DRC task folders, such as
+        suite: ``"FET-L1"``, ``"DRC-Essential-L1-v0"`` and so on, or a folder of DRC or PPA task folders, such as
             `edagym import-posteda` writes.
         **kwargs: Keyword arguments of the environment.
 
@@ -42,6 +48,10 @@ def make_env(suite: str, **kwargs: Any) -> Env:
         TaskError: If the suite is unknown.
     """
     if Path(suite).is_dir():
+        if next(Path(suite).glob("**/config/*.mk"), None) is not None:
+            from edagym.envs.ppa.env import PPAEnv
+
+            return PPAEnv(suite=suite, **kwargs)
         from edagym.envs.drc.env import DRCEnv
 
         return DRCEnv(suite=suite, **kwargs)
@@ -61,6 +71,11 @@ def make_policy(name: str) -> Policy:
         raise TaskError("unknown policy", field="policy", value=name, allowed=sorted(POLICIES))
     policy: Policy = POLICIES[name]()
     return policy
+
+
+def env_options(policy: Policy) -> dict[str, Any]:
+    """Return the environment's options that a policy is evaluated under; none unless it says so."""
+    return dict(getattr(policy, "env_options", {}))
 
 
 class _OutOfTime(BaseException):
@@ -199,9 +214,9 @@ def rollout(
         TaskError: If a suite, policy or task is unknown.
     """
     suite = suite_name(env)
-    if isinstance(env, str):
-        env = make_env(env)
     chosen = make_policy(policy) if isinstance(policy, str) else policy
+    if isinstance(env, str):
+        env = make_env(env, **env_options(chosen))
     endless = not env.task_ids
     if endless and tasks is not None:
         raise TaskError("an endless environment makes its own tasks", field="tasks", value=list(tasks), allowed=None)
