@@ -1,0 +1,13 @@
+export PLATFORM = asap7
+export DESIGN_NAME = gcd
+export DESIGN_NICKNAME = gcd
+export VERILOG_FILES = ./designs/src/gcd/gcd.v
+export SDC_FILE = ./designs/asap7/gcd/constraint.sdc
+
+export ABC_AREA = 1
+export ASAP7_USE_VT = RVT
+export CORE_UTILIZATION = 75
+export PLACE_DENSITY = 0.6
+export SETUP_SLACK_MARGIN = 0
+export TNS_END_PERCENT = 100
+export RECOVER_POWER = 0

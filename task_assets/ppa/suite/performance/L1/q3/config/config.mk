@@ -1,0 +1,13 @@
+export PLATFORM = asap7
+export DESIGN_NAME = uart
+export DESIGN_NICKNAME = uart
+export VERILOG_FILES = ./designs/src/uart/uart.v
+export SDC_FILE = ./designs/asap7/uart/constraint.sdc
+
+export ABC_AREA = 0
+export ASAP7_USE_VT = SLVT
+export CORE_UTILIZATION = 50
+export PLACE_DENSITY = 0.85
+export SETUP_SLACK_MARGIN = 0
+export TNS_END_PERCENT = 100
+export RECOVER_POWER = 0

@@ -1,0 +1,13 @@
+export PLATFORM = asap7
+export DESIGN_NAME = booth_mult_16bit
+export DESIGN_NICKNAME = booth_mult_16bit
+export VERILOG_FILES = ./designs/src/booth_mult_16bit/booth_mult_16bit.v
+export SDC_FILE = ./designs/asap7/booth_mult_16bit/constraint.sdc
+
+export ABC_AREA = 0
+export ASAP7_USE_VT = RVT
+export CORE_UTILIZATION = 50
+export PLACE_DENSITY = 0.6
+export SETUP_SLACK_MARGIN = 0
+export TNS_END_PERCENT = 100
+export RECOVER_POWER = 0
