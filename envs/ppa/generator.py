@@ -345,7 +345,7 @@ def greedy_outcomes(sweep: Sweep, start: SweepPoint, reference: SweepPoint, metr
                 return reached
 
     def metric_cost(metric: str) -> Callable[[tuple[str, ...]], float]:
-        return lambda row: table.values[row][metric] if table.values.get(row) else np.inf
+        return lambda row: np.inf if (values := table.values.get(row)) is None else values[metric]
 
     first = table.row(start)
     around = [r for i in range(len(first)) for r in table.line(first, i)]

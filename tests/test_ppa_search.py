@@ -1,0 +1,91 @@
+"""The PPA search baselines, on a task with a flow of a few lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ppa_cases import FormulaFlow, make_task, same_function
+
+from edagym.baselines.evaluate import rates, rates_text
+from edagym.baselines.policies import RandomPolicy, ReferencePolicy
+from edagym.baselines.rollout import POLICIES, env_options, make_policy, run_attempt
+from edagym.baselines.search.ppa_space import dimensions, misfit, start_place
+from edagym.envs.ppa.env import PPAEnv
+from edagym.spaces.ppa_edits import SetKnob, SetPeriod
+from edagym.task_assets.ppa.task import RUNS
+
+SEARCHES = ("ppa-random", "ppa-coordinate", "ppa-gp")
+
+
+def attempt(policy, **kwargs):
+    task = make_task(**kwargs)
+    env = PPAEnv(tasks=[task], backend=FormulaFlow(), function_check=same_function, **env_options(policy))
+    env.reset(seed=0, options={"task": task.id})
+    return env, run_attempt(env, policy, suite="formula", episode=0, seed=0)
+
+
+def out_of_reach():
+    """Targets that nothing meets."""
+    return dict.fromkeys(make_task().targets, 1e-9)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_run_18_times_and_hand_in_their_best(name):
+    if name == "ppa-gp":
+        pytest.importorskip("sklearn")
+    env, record = attempt(make_policy(name), targets=out_of_reach())
+    assert (record["charged"], len(env.trace()["steps"]) > RUNS, record["refused"]) == (RUNS, True, 0)
+    assert record["ended"] == "submit"
+    runs = [s for s in env.trace()["steps"] if s["action"]["op"] == "run"]
+    assert len(runs) == RUNS
+    assert not record["paper_success"]
+    assert record["metrics"]["nis"] >= record["metrics"]["nis_nothing"]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_are_deterministic_for_a_seed(name):
+    if name == "ppa-gp":
+        pytest.importorskip("sklearn")
+    first, second = (attempt(make_policy(name), targets=out_of_reach())[0].trace()["steps"] for _ in range(2))
+    assert first == second
+
+
+def test_the_reference_policy_runs_what_it_edits():
+    _, record = attempt(ReferencePolicy())
+    assert record["strict_success"]
+
+
+def test_random_actions_fit_the_budget():
+    env, record = attempt(RandomPolicy(), targets=out_of_reach())
+    assert record["charged"] <= env.budget
+    assert any(s["action"]["op"] == "run" for s in env.trace()["steps"])
+
+
+def test_the_space_is_inside_the_bounds():
+    view = make_task().view()
+    dims = dimensions(view)
+    assert not {d.name for d in dims} & set(view.bounds.locked)
+    for dim in dims:
+        for u in (0.0, 0.37, 1.0):
+            edit = dim.edit(u)
+            if isinstance(edit, SetPeriod):
+                assert view.bounds.period[0] <= edit.period <= view.bounds.period[1]
+            else:
+                assert isinstance(edit, SetKnob)
+            assert dim.place(dim.value(u)) == pytest.approx(u, abs=0.51 if dim.choices else 1e-3)
+    assert all(0 <= u <= 1 for u in start_place(view, dims))
+
+
+def test_misfit():
+    assert misfit({"die_area": 1.0}, {"die_area": 1.0}) == 0
+    assert misfit({"die_area": 2.0, "total_power": 1.0}, {"die_area": 1.0, "total_power": 2.0}) == pytest.approx(
+        np.log(2)
+    )
+
+
+def test_rates_have_the_improvement_score():
+    _, record = attempt(make_policy("ppa-random"), targets=out_of_reach())
+    rows = rates([{**record, "task_id": "Multi-L1/q1"}])
+    assert rows[-1]["nis"]["mean"] == record["metrics"]["nis"]
+    assert "NIS of doing nothing" in rates_text(rows)
+    assert set(SEARCHES) <= set(POLICIES)
