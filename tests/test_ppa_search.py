@@ -34,10 +34,10 @@ def test_searches_run_18_times_and_hand_in_their_best(name):
     if name == "ppa-gp":
         pytest.importorskip("sklearn")
     env, record = attempt(make_policy(name), targets=out_of_reach())
-    assert (record["charged"], len(env.trace()["steps"]) > RUNS, record["refused"]) == (RUNS, True, 0)
+    assert (record["charged"], record["refused"]) == (RUNS, 0)
     assert record["ended"] == "submit"
-    runs = [s for s in env.trace()["steps"] if s["action"]["op"] == "run"]
-    assert len(runs) == RUNS
+    # The trace is that of the design handed in: runs of branches that were left are charged, but not in it.
+    assert sum(s["action"]["op"] == "run" for s in env.trace()["steps"]) <= RUNS
     assert not record["paper_success"]
     assert record["metrics"]["nis"] >= record["metrics"]["nis_nothing"]
 
