@@ -22,6 +22,7 @@ from edagym.envs.core.edit_env import EditEnv
 from edagym.envs.core.trace import tool_versions
 from edagym.envs.fet.env import FETEnv
 from edagym.errors import PolicyError, TaskError
+from edagym.task_assets.ppa.design import DesignFiles
 
 RECORD_SCHEMA = 1
 
@@ -289,7 +290,11 @@ def _save(env: Env, record: dict[str, Any], out: Path, pictures: bool) -> dict[s
     (out / folder).mkdir(parents=True, exist_ok=True)
     paths = {"layout": folder / "layout.gds", "trace": folder / "trace.json"}
     layout = env.layout
-    layout.write_gds(out / paths["layout"])
+    if isinstance(layout, DesignFiles):
+        paths["layout"] = folder / "design"
+        layout.write(out / paths["layout"])
+    else:
+        layout.write_gds(out / paths["layout"])
     env.save_trace(out / paths["trace"])
     if pictures:
         from PIL import Image

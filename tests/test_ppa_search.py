@@ -8,7 +8,7 @@ from ppa_cases import FormulaFlow, make_task, same_function
 
 from edagym.baselines.evaluate import rates, rates_text
 from edagym.baselines.policies import RandomPolicy, ReferencePolicy
-from edagym.baselines.rollout import POLICIES, env_options, make_policy, run_attempt
+from edagym.baselines.rollout import POLICIES, env_options, make_env, make_policy, rollout, run_attempt
 from edagym.baselines.search.ppa_space import dimensions, misfit, start_place
 from edagym.envs.ppa.env import PPAEnv
 from edagym.spaces.ppa_edits import SetKnob, SetPeriod
@@ -74,6 +74,15 @@ def test_the_space_is_inside_the_bounds():
                 assert isinstance(edit, SetKnob)
             assert dim.place(dim.value(u)) == pytest.approx(u, abs=0.51 if dim.choices else 1e-3)
     assert all(0 <= u <= 1 for u in start_place(view, dims))
+
+
+def test_rollout_saves_designs(tmp_path):
+    make_task().save(tmp_path / "tasks" / "q1")
+    env = PPAEnv(suite=str(tmp_path / "tasks"), backend=FormulaFlow(), function_check=same_function)
+    (record,) = rollout(env, "reference", out=tmp_path / "out", pictures=False, progress=False)
+    assert record["strict_success"]
+    assert (tmp_path / "out" / record["artefacts"]["layout"] / "config").is_dir()
+    assert isinstance(make_env(str(tmp_path / "tasks")), PPAEnv)
 
 
 def test_misfit():

@@ -17,13 +17,13 @@ def add_parser(commands: Any) -> None:
         help="run a policy over a suite",
         description="Run a policy over every task of a suite and count what passes under both criteria.",
     )
-    parser.add_argument("--policy", required=True, help="reference, random or search (DRC)")
+    parser.add_argument("--policy", required=True, help="reference, random, search (DRC), ppa-random, ppa-coordinate or ppa-gp (PPA)")
     parser.add_argument(
         "--suite",
         "--env",
         dest="suite",
         default="FET-All",
-        help="suite, environment id, or folder of DRC tasks (default: FET-All)",
+        help="suite, environment id, or folder of DRC or PPA tasks (default: FET-All)",
     )
     parser.add_argument("--task", action="append", metavar="TASK", help="only this task (repeatable)")
     parser.add_argument(
