@@ -17,7 +17,9 @@ def add_parser(commands: Any) -> None:
         help="run a policy over a suite",
         description="Run a policy over every task of a suite and count what passes under both criteria.",
     )
-    parser.add_argument("--policy", required=True, help="reference, random, search (DRC), ppa-random, ppa-coordinate or ppa-gp (PPA)")
+    parser.add_argument(
+        "--policy", required=True, help="reference, random, search (DRC), ppa-random, ppa-coordinate, ppa-gp"
+    )
     parser.add_argument(
         "--suite",
         "--env",
