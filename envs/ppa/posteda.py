@@ -18,15 +18,15 @@ from typing import Any
 from tqdm import tqdm
 
 from edagym.envs.ppa.flow.backend import FlowBackend
+from edagym.envs.ppa.flow.orfs_reports import clock_periods, read_metrics
 from edagym.envs.ppa.function import guess_interface
 from edagym.envs.ppa.runner import make_backend
-from edagym.errors import FlowError, TaskError
+from edagym.errors import FlowError, TaskError, ToolError
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.sdc import Constraints, parse_sdc
 from edagym.task_assets.ppa.task import BACKENDS, METRICS, PUBLIC_NAMES, PPATask, default_bounds, read_facts
 
 _GROUPS = {"perf": "performance", "power": "power", "area": "area"}
-_PERIOD = re.compile(r"^\S+ period_min = ([0-9.]+)", re.MULTILINE)
 _QUESTION = re.compile(r"q([0-9]{1,6})")
 
 
@@ -158,18 +158,18 @@ def reported_values(path: Path) -> tuple[dict[str, float], dict[str, float]]:
 
     Effective period: the largest ``period_min`` over all clocks. (The public harness takes the first.)
     """
-    stages: dict[str, float] = {}
-    for log in sorted((path / "logs").glob("*.json")):
-        data = _json(log)
-        stages.update({k: float(v) for k, v in data.items() if type(v) in (int, float) and math.isfinite(v)})
+    try:
+        stages, _ = read_metrics(path / "logs")
+    except ToolError as e:
+        raise TaskError(str(e)) from None
     found = {}
     for metric, key in (("total_power", "finish__power__total"), ("die_area", "finish__design__die__area")):
         if stages.get(key, 0.0) > 0:
             found[metric] = stages[key]
     report = path / "reports" / "6_finish.rpt"
-    periods = [float(v) for v in _PERIOD.findall(_text(report))] if report.is_file() else []
-    if periods:
-        found["effective_period"] = max(periods)
+    periods = clock_periods(_text(report)) if report.is_file() else {}
+    if max(periods.values(), default=0.0) > 0:
+        found["effective_period"] = max(periods.values())
     return found, stages
 
 
