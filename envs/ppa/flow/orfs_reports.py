@@ -231,7 +231,7 @@ def _power(body: str, source: str) -> dict[str, tuple[float, float, float, float
     for line in body.splitlines():
         words = line.split()
         if words and words[0] in (*GROUPS, "Total"):
-            if len(words) < 5:
+            if len(words) != 6 or not words[5].endswith("%"):
                 raise ToolError(f"{source}: a row of the power table is cut short", field=source, value=line.strip())
             values = [_number(word, source, "the power table") for word in words[1:5]]
             if not all(_is_measured(v) for v in values):
