@@ -74,7 +74,7 @@ def test_what_is_recorded():
     text = SDC + "set_false_path -from [all_inputs] -to [all_outputs]\nset_load  3.9   [all_outputs]\n"
     found = parse_sdc(text)
     assert found.false_paths == (FalsePath(Ports("inputs"), Ports("outputs")),)
-    assert found.other == ("set_load 3.9 [all_outputs]",)
+    assert found.other == ("set_load 3.9 [outputs]",)
     assert found.warnings() == ("set_load is not modelled by the embedded flow",)
     assert parse_sdc(SDC + "set_false_path -hold -from [all_inputs]\n").false_paths == ()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -26,9 +27,13 @@ COMMANDS = (
 MAX_OUTPUT = 20_000
 """Characters of an answer; more is cut, and the answer says so."""
 MAX_STAGES = 8
+MAX_STEPS = 1_000_000_000
+"""Steps that all searches of one pattern in one command may take."""
+MAX_GROWTH = 20_000_000
 _MAX_PATTERN = 200
 _MAX_REPEATS = 3
 _MAX_INPUT = 8_000_000
+_MAX_RANGES = 100
 HIDDEN = ("info.json", "task.json")
 _QUOTES = re.compile(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\s'\"|]+)|(\s+)|(\|)", re.DOTALL)
 _REFUSED = {
@@ -66,6 +71,8 @@ def read_files(command: str, files: Files) -> str:
         if name not in COMMANDS:
             raise EditError("this command is not allowed", field="command", value=name, allowed=COMMANDS)
         text = _TOOLS[name](_Call(name, arguments, files, text))
+        if len(text) > _MAX_INPUT:
+            raise EditError(f"{name}: too much text at once", field="command", value=f"> {_MAX_INPUT} characters")
     answer = text or ""
     if len(answer) > MAX_OUTPUT:
         answer = answer[:MAX_OUTPUT] + f"\n[cut: {len(answer) - MAX_OUTPUT} more characters]\n"
@@ -212,8 +219,8 @@ class _Call:
             raise self.refuse("no such file or folder", folder)
         return found
 
-    def regex(self, pattern: str, flags: int = 0) -> re.Pattern[str]:
-        return compile_pattern(pattern, flags, self.name)
+    def regex(self, pattern: str, flags: int = 0) -> Pattern:
+        return Pattern(pattern, flags, self.name)
 
     def whole(self, text: str, default: int = 0) -> int:
         if not text:
@@ -223,24 +230,82 @@ class _Call:
         return int(text)
 
 
-def compile_pattern(pattern: str, flags: int, tool: str) -> re.Pattern[str]:
-    """Return a compiled pattern; refuses long ones and those with nested repeats, which could run for ever."""
+def compile_pattern(pattern: str, flags: int, tool: str) -> tuple[re.Pattern[str], int]:
+    """Return a compiled pattern and how many repeats it has.
+
+    Raises:
+        EditError: If it is no pattern, too long, or has nested repeats, which could run for ever.
+    """
     if len(pattern) > _MAX_PATTERN:
         raise EditError(f"{tool}: the pattern is too long", field="command", value=pattern)
     # Agents write the pattern and the text: repeats of repeats or of alternatives take exponential time, many repeats
     # in a row a high power of the line's length.
     bare = re.sub(r"\\[^1-9]|\[\^?\]?[^\]]*\]", "x", pattern)
     nested = re.search(r"[*+}]\)?[*+{]|\([^()]*[*+?}|(][^()]*\)+[*+{]|\\[1-9]", bare)
-    if nested or len(re.findall(r"[*+]|\{", bare)) > _MAX_REPEATS:
+    repeats = len(re.findall(r"[*+]|\{", bare))
+    if nested or repeats > _MAX_REPEATS:
         raise EditError(
             f"{tool}: nested or too many repeats and back-references are not allowed", field="command", value=pattern
         )
     for name, chars in _CLASSES.items():
         pattern = pattern.replace(f"[:{name}:]", chars)
     try:
-        return re.compile(pattern, flags)
+        return re.compile(pattern, flags), repeats
     except (re.error, RecursionError, OverflowError) as e:
         raise EditError(f"{tool}: not a pattern ({e})", field="command", value=pattern) from None
+
+
+class Pattern:
+    """A compiled pattern that keeps count of the steps that its searches may take, and stops before they are too many.
+
+    A pattern with n repeats may try every choice of n + 1 positions of a line. Agents write both, and a search cannot
+    be stopped from outside.
+
+    Args:
+        pattern: The pattern, in Python's syntax.
+        flags: Flags of the `re` module.
+        tool: Name of the tool, for messages.
+
+    Raises:
+        EditError: If the pattern is refused.
+    """
+
+    def __init__(self, pattern: str, flags: int, tool: str) -> None:
+        self._compiled, self._repeats = compile_pattern(pattern, flags, tool)
+        self._left, self._tool = MAX_STEPS, tool
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return self._compiled.groups
+
+    def _charge(self, line: str) -> None:
+        self._left -= math.comb(len(line) + 1, self._repeats + 1)
+        if self._left < 0:
+            pattern = self._compiled.pattern
+            raise EditError(f"{self._tool}: too slow a pattern for lines this long", field="command", value=pattern)
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """See `re.Pattern.search`."""
+        self._charge(line)
+        return self._compiled.search(line)
+
+    def finditer(self, line: str) -> Iterator[re.Match[str]]:
+        """See `re.Pattern.finditer`."""
+        self._charge(line)
+        return self._compiled.finditer(line)
+
+    def split(self, line: str) -> list[str]:
+        """See `re.Pattern.split`."""
+        self._charge(line)
+        return [str(part) for part in self._compiled.split(line)]
+
+    def subn(self, new: str, line: str, count: int) -> tuple[str, int]:
+        """See `re.Pattern.subn`."""
+        self._charge(line)
+        if len(line) * len(new) > MAX_GROWTH:
+            raise EditError(f"{self._tool}: too much text at once", field="command", value=self._compiled.pattern)
+        return self._compiled.subn(new, line, count=count)
 
 
 _CLASSES = {
@@ -440,7 +505,7 @@ def _uniq(call: _Call) -> str:
 
 def _ranges(call: _Call, text: str) -> list[tuple[int, int]]:
     found = []
-    for part in text.split(","):
+    for part in text.split(",", _MAX_RANGES):
         match = re.fullmatch(r"(\d{0,6})(-?)(\d{0,6})", part)
         if match is None or not (match[1] or match[3]):
             raise call.refuse("not a list of positions", text)
@@ -717,7 +782,7 @@ def _sed(call: _Call) -> str:
         raise call.refuse("needs a script")
     extended = "E" in options or "r" in options
 
-    def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    def pattern(text: str, flags: int = 0) -> Pattern:
         return call.regex(text if extended else basic_to_python(text), flags)
 
     return _join(sed(script, _lines(call.joined(rest)), quiet="n" in options, pattern=pattern))

@@ -9,15 +9,38 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from edagym.errors import EditError
 
 _MAX_OUTPUT_LINES = 100_000
+_MAX_OUTPUT = 8_000_000
 _SED_ALLOWED = "p, d, q, =, s/old/new/[gip], with addresses 5, 5,9, $, /pattern/, and -n"
 _AWK_ALLOWED = "'CONDITION {print ...}' with fields $n, NR, NF, texts; conditions /re/, $n ~ /re/, comparisons, && ||"
 
-Pattern = Callable[..., "re.Pattern[str]"]
+
+class Searcher(Protocol):
+    """What of `re.Pattern` is used here."""
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        ...
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """See `re.Pattern.search`."""
+        ...
+
+    def split(self, line: str) -> list[str]:
+        """See `re.Pattern.split`."""
+        ...
+
+    def subn(self, new: str, line: str, count: int) -> tuple[str, int]:
+        """See `re.Pattern.subn`."""
+        ...
+
+
+Pattern = Callable[..., Searcher]
 
 
 # -- sed ---------------------------------------------------------------------------------------------------------------
@@ -29,7 +52,7 @@ class _Command:
     end: Any
     negated: bool
     name: str
-    old: re.Pattern[str] | None = None
+    old: Searcher | None = None
     new: str = ""
     flags: str = ""
     active: bool = False
@@ -69,8 +92,10 @@ def sed(script: str, lines: Sequence[str], *, quiet: bool, pattern: Pattern) -> 
     """
     commands = _sed_commands(script, pattern)
     out: list[str] = []
+    size = 0
     for number, line in enumerate(lines, 1):
         deleted = stop = False
+        counted = len(out)
         for command in commands:
             if not command.applies(number, len(lines), line):
                 continue
@@ -86,12 +111,13 @@ def sed(script: str, lines: Sequence[str], *, quiet: bool, pattern: Pattern) -> 
                 break
             elif command.name == "s":
                 assert command.old is not None
-                line, hits = command.old.subn(command.new, line, count=0 if "g" in command.flags else 1)
+                line, hits = command.old.subn(command.new, line, 0 if "g" in command.flags else 1)
                 if hits and "p" in command.flags:
                     out.append(line)
         if not deleted and not quiet:
             out.append(line)
-        if stop or len(out) > _MAX_OUTPUT_LINES:
+        size += sum(map(len, out[counted:]))
+        if stop or len(out) > _MAX_OUTPUT_LINES or size > _MAX_OUTPUT:
             break
     return out
 
@@ -196,6 +222,7 @@ def awk(program: str, lines: Sequence[str], separator: str | None, pattern: Patt
     rules = _awk_rules(program, pattern)
     split = pattern(separator) if separator is not None and len(separator) > 1 else None
     out: list[str] = []
+    size = 0
     for number, line in enumerate(lines, 1):
         if split is not None:
             fields = split.split(line)
@@ -204,8 +231,11 @@ def awk(program: str, lines: Sequence[str], separator: str | None, pattern: Patt
         record = _Record(line, [str(f) for f in fields], number)
         for condition, columns in rules:
             if condition is None or _true(condition(record)):
+                if len(line) * sum(map(len, columns)) > _MAX_OUTPUT:
+                    raise _awk_refuse("too much text at once", program)
                 out.append(" ".join("".join(_as_text(v(record)) for v in column) for column in columns))
-        if len(out) > _MAX_OUTPUT_LINES:
+                size += len(out[-1])
+        if len(out) > _MAX_OUTPUT_LINES or size > _MAX_OUTPUT:
             break
     return out
 
@@ -319,7 +349,7 @@ class _AwkParser:
             left = _both(left, self.comparison())
         return left
 
-    def regex(self) -> re.Pattern[str] | None:
+    def regex(self) -> Searcher | None:
         if self.text[self.skip() : self.at + 1] != "/":
             return None
         match = re.compile(r"/((?:[^/\\\n]|\\.)*)/").match(self.text, self.at)

@@ -147,7 +147,7 @@ class Constraints:
         io_delays: In file order; later ones override earlier ones for the same port.
         max_fanout: Most sinks of a net, or None.
         false_paths: Path exceptions.
-        other: Text of the statements of `RECORDED`, white space normalised.
+        other: The statements of `RECORDED` as text, variables and expressions resolved.
         fanout_span: Range of the statement's number, or None.
     """
 
@@ -272,11 +272,22 @@ class _Interpreter:
         if name in statements:
             statements[name](command)
         elif name in RECORDED:
-            for word in command.words[1:]:
-                self.value(word)
-            self.other.append(" ".join(self.text[command.span[0] : command.span[1]].replace("\\\n", " ").split()))
+            values = [self.shown(self.value(word)) for word in command.words[1:]]
+            self.other.append(" ".join([name, *values]))
         else:
             raise self.fail("this statement is not allowed", name, [*statements, *RECORDED])
+
+    def shown(self, value: _Value) -> str:
+        """Return a value as text: variables are resolved, so that statements that read alike say alike."""
+        if isinstance(value, _Text):
+            return " ".join(value.text.split()) or "{}"
+        names = [
+            value.kind,
+            *value.names,
+            *(f"!{n}" for n in value.exclude),
+            *(["-no_clocks"] if value.no_clocks else []),
+        ]
+        return f"[{' '.join(names)}]"
 
     def name_of(self, command: Command) -> str:
         first = command.words[0]
@@ -289,7 +300,11 @@ class _Interpreter:
     def set(self, command: Command) -> None:
         if len(command.words) != 3:
             raise self.fail("set takes a name and a value")
-        self.variables[self.string(command.words[1])] = self.value(command.words[2])
+        name = self.string(command.words[1])
+        # Names with these heads, or with colons or brackets, are settings of the real timing engine and of Tcl.
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith(("sta_", "tcl_", "env", "auto_")):
+            raise self.fail("not a name of a variable", name)
+        self.variables[name] = self.value(command.words[2])
 
     def create_clock(self, command: Command) -> None:
         options, rest, words = self.options(command, ("-name", "-period", "-waveform"), ("-add",))
@@ -363,6 +378,10 @@ class _Interpreter:
             ends.append(Ports("ports", tuple(value.text.split())) if isinstance(value, _Text) else value)
         if "-hold" not in options or "-setup" in options:
             self.false_paths.append(FalsePath(*ends))
+        else:
+            # Not a setup exception, but it lets the flow leave hold violations, and so must not change unseen.
+            shown = [self.shown(self.value(word)) for word in command.words[1:]]
+            self.other.append(" ".join(["set_false_path", *shown]))
 
     def options(
         self, command: Command, valued: tuple[str, ...], flags: tuple[str, ...]

@@ -19,7 +19,7 @@ from edagym.task_assets.ppa.designs import Interface
 from edagym.verifiers.ppa.formal import FormalResult, activate, prove
 from edagym.verifiers.ppa.miter import feedback_bits
 from edagym.verifiers.ppa.rtl import Netlist, Port, elaborate
-from edagym.verifiers.ppa.simulate import Lanes, pack
+from edagym.verifiers.ppa.simulate import Lanes, Simulator, pack
 from edagym.verifiers.ppa.stimulus import directed_vectors, literals, random_value
 from edagym.verifiers.ppa.traces import (
     MAX_LATENCY,
@@ -116,6 +116,9 @@ def check_equivalence(
         theirs = _elaborate(tuple(sorted(modified.items())), top, interface.clock)
         if theirs.has_initial_values and not ours.has_initial_values:
             raise FlowError("a register has an initial value, which silicon does not have", field="equivalence")
+        if added := set(theirs.async_controls) - set(ours.async_controls) - {interface.reset}:
+            message = "flip-flops are set or cleared asynchronously by something else than the reset"
+            raise FlowError(message, field="equivalence", value=sorted(added))
     except FlowError as e:
         return _refused(interface, ours, "function:source", str(e))
     if ours.signature != theirs.signature:
@@ -167,6 +170,7 @@ class _Check:
         self.rng = np.random.default_rng(self.seed)
         self.numbers = literals({**{f"original/{k}": v for k, v in original.items()}, **modified})
         self.notes: list[str] = []
+        self.latency = 0
 
     def run(self, formal: bool, formal_s: float) -> EquivalenceResult:
         simulate = {
@@ -184,17 +188,17 @@ class _Check:
             checks.append(_simulated("function:directed", directed, strict=True))
         status = "not attempted: simulation found a difference" if difference else "not attempted: switched off"
         if difference is None and formal:
+            self.latency = latency or 0
             found = prove(self.ours, self.theirs, self.interface, latency or 0, timeout_s=formal_s)
             if found.stimulus is not None:
                 found, difference = self._replay(found, latency or 0)
             status = found.status
-            if difference is None and status != "proved" and self.interface.kind == "valid_ready":
-                difference = self._move_still_nets(formal_s / 6)
+            if difference is None and status != "proved":
+                move = self._move_still_nets if self.interface.kind == "valid_ready" else self._move_still_nets_directly
+                difference = move(formal_s / 6)
                 if difference is not None:
                     status = "refuted"
-                    found = replace(
-                        found, status=status, detail="a request that moves nets which simulation left still"
-                    )
+                    found = replace(found, status=status, detail="inputs that move nets which simulation left still")
             passed = difference is None
             if passed and status != "proved":
                 added = feedback_bits(self.theirs) - feedback_bits(self.ours)
@@ -257,6 +261,45 @@ class _Check:
                 break
             still = left
         return None
+
+    def _move_still_nets_directly(self, limit_s: float) -> Counterexample | None:
+        """The same for designs without handshakes."""
+        simulator = self._watched()
+        still = simulator.still()
+        for _ in range(ACTIVATIONS):
+            stimulus = activate(self.theirs, self.interface, still, timeout_s=limit_s) if still else None
+            if stimulus is None:
+                break
+            found = FormalResult("", stimulus=stimulus)
+            if (difference := self._replay(found, self.latency)[1]) is not None:
+                return difference
+            one = Simulator(self.theirs, 1, watch=True)
+            for k, planes in enumerate(_clocked_from(stimulus, self.theirs, self.interface, self.latency).cycles):
+                if k == WARM_UP:
+                    one.watch_from_here()
+                one.step(planes)
+            moved = one.still()
+            left = {net: value for net, value in still.items() if moved.get(net) == value}
+            if len(left) == len(still):
+                break
+            still = left
+        return None
+
+    def _watched(self) -> Simulator:
+        """Return the modified design after stimuli like those that it was compared on."""
+        if self.interface.kind == "combinational":
+            ports = [(p.name, p.width) for p in self.ours.inputs]
+            vectors = directed_vectors(ports, self.numbers, self.rng, limit=DIRECTED_VECTORS)
+            simulator = Simulator(self.theirs, len(vectors), watch=True)
+            simulator.settle({n: pack([v[n] for v in vectors], w) for n, w in ports})
+            return simulator
+        stimulus = self._clocked(256, 96, "directed vectors", True)
+        simulator = Simulator(self.theirs, stimulus.lanes, watch=True)
+        for k, planes in enumerate(stimulus.cycles):
+            if k == WARM_UP:
+                simulator.watch_from_here()
+            simulator.step(planes)
+        return simulator
 
     def _still(self, traffic: Traffic) -> dict[int, int]:
         nets: dict[int, int] = {}

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edagym.errors import FlowError, ToolError
-from edagym.verifiers.ppa.yosys import run_yosys
+from edagym.errors import FlowError
+from edagym.verifiers.ppa.yosys import ToolRun, run_yosys
 
 TIMEOUT_S = 120.0
 MAX_GATES = 250_000
@@ -34,6 +34,35 @@ _INPUTS = {
 }
 _IGNORED = {"$assert", "$assume", "$cover", "$check", "$print", "$live", "$fair", "$scopeinfo"}
 _FOREIGN_NAME = re.compile(r"\\\$\S+")
+_LIBRARY_NAME = re.compile(r"\S*_ASAP7_75t_\S*")
+_ASYNC_PINS = {
+    "$adff": ("ARST",),
+    "$adffe": ("ARST",),
+    "$aldff": ("ALOAD",),
+    "$aldffe": ("ALOAD",),
+    "$dffsr": ("SET", "CLR"),
+    "$dffsre": ("SET", "CLR"),
+}
+# A case that the source declares parallel has no defined value where two of its branches apply: synthesis may assume
+# that this never happens, so the check must not take one of the branches for granted.
+_PARALLEL_MAP = """\
+(* techmap_celltype = "$pmux" *)
+module _declared_parallel (A, B, S, Y);
+  parameter WIDTH = 1;
+  parameter S_WIDTH = 1;
+  input [WIDTH-1:0] A;
+  input [WIDTH*S_WIDTH-1:0] B;
+  input [S_WIDTH-1:0] S;
+  output [WIDTH-1:0] Y;
+  wire [WIDTH*(S_WIDTH+1)-1:0] sum;
+  assign sum[WIDTH-1:0] = (|S) ? {WIDTH{1'b0}} : A;
+  genvar i;
+  generate for (i = 0; i < S_WIDTH; i = i + 1) begin : branch
+    assign sum[WIDTH*(i+1) +: WIDTH] = sum[WIDTH*i +: WIDTH] | (B[WIDTH*i +: WIDTH] & {WIDTH{S[i]}});
+  end endgenerate
+  assign Y = (|(S & (S - 1'b1))) ? {WIDTH{1'bx}} : sum[WIDTH*S_WIDTH +: WIDTH];
+endmodule
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +102,8 @@ class Netlist:
         undefined: Nets that have no defined value: undefined constants, undriven nets.
         masked_outputs: ``port[bit]`` of outputs that are an undefined or high-impedance constant.
         has_initial_values: Whether the source gives registers initial values (which silicon does not have).
+        async_controls: Input ports that set or clear flip-flops asynchronously; ``"logic"`` stands for anything else
+            that does. Timing analysis stops at such pins.
     """
 
     ports: tuple[Port, ...]
@@ -82,6 +113,7 @@ class Netlist:
     undefined: tuple[int, ...]
     masked_outputs: tuple[str, ...]
     has_initial_values: bool
+    async_controls: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -111,22 +143,41 @@ def elaborate(sources: Mapping[str, str], top: str, clock: str | None, *, timeou
     Raises:
         FlowError: With `field` ``"equivalence"`` or ``"synthesis"`` and the reason, if the design cannot be read or has
             what the checks don't model: latches, combinational loops, black boxes, bidirectional ports, flip-flops on
-            another clock than the clock port's rising edge.
+            another clock than the clock port's rising edge, modules named like cells of the library, more than
+            `MAX_GATES` gates.
         ToolTimeout: If the engine runs too long.
-        ToolError: If the engine fails, or the design is too large.
+        ToolError: If the engine fails.
     """
     for path, text in sources.items():
         if found := _FOREIGN_NAME.search(text):
             raise FlowError("a name that is reserved for the engine", field="equivalence", value=f"{path}: {found[0]}")
     if not re.fullmatch(r"[A-Za-z_]\w*", top):
         raise FlowError("malformed name of the top module", field="equivalence", value=top)
+    run = _lower(sources, top, timeout_s, parallel_map=False)
+    if b"attribute \\parallel_case 1" in run.outputs["read.il"]:
+        run = _lower(sources, top, timeout_s, parallel_map=True)
+    if shadowed := _LIBRARY_NAME.findall(run.outputs["modules.txt"].decode()):
+        # The flow would take the library's cell, not the module that is checked here.
+        raise _refusal("a module named like a cell of the library", shadowed[0])
+    if latches := run.outputs["latches.txt"].decode().split():
+        raise _refusal("a latch", latches[0])
+    module = json.loads(run.outputs["netlist.json"])["modules"][top]
+    words = json.loads(run.outputs["words.json"])["modules"][top]
+    return _read(module, clock, bool(run.outputs["initial.txt"].strip()), _async_controls(words))
+
+
+def _lower(sources: Mapping[str, str], top: str, timeout_s: float, *, parallel_map: bool) -> ToolRun:
     readable = [path for path in sources if path.endswith((".v", ".sv"))]
     script = [
         *(f"read_verilog -sv {path}" for path in readable),
+        "tee -q -o modules.txt ls",
         f"hierarchy -check -top {top}",
+        "write_rtlil read.il",
         "proc",
         "flatten",
         "opt_clean",
+        "write_json words.json",
+        *(["techmap -map check/parallel.v"] if parallel_map else []),
         "tee -q -o initial.txt select -list a:init",
         "tee -q -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr t:$sr",
         "memory_collect",
@@ -142,18 +193,39 @@ def elaborate(sources: Mapping[str, str], top: str, clock: str | None, *, timeou
         "opt_clean",
         "write_json netlist.json",
     ]
-    run = run_yosys(
-        script, sources=sources, outputs=("initial.txt", "latches.txt", "netlist.json"), timeout_s=timeout_s
+    return run_yosys(
+        script,
+        sources=sources,
+        files={"check/parallel.v": _PARALLEL_MAP},
+        outputs=("modules.txt", "read.il", "words.json", "initial.txt", "latches.txt", "netlist.json"),
+        timeout_s=timeout_s,
     )
-    if latches := run.outputs["latches.txt"].decode().split():
-        raise _refusal("a latch", latches[0])
-    module = json.loads(run.outputs["netlist.json"])["modules"][top]
-    return _read(module, clock, bool(run.outputs["initial.txt"].strip()))
 
 
-def _read(module: Mapping[str, dict], clock: str | None, has_initial_values: bool) -> Netlist:
+def _async_controls(module: Mapping[str, dict]) -> tuple[str, ...]:
+    """Return the input ports that control flip-flops asynchronously, directly or inverted; ``"logic"``: others do."""
+    inputs = {
+        bit: name for name, port in module["ports"].items() if port["direction"] == "input" for bit in port["bits"]
+    }
+    drivers = {
+        bit: inputs.get(cell["connections"]["A"][0], "logic")
+        for cell in module["cells"].values()
+        if cell["type"] in ("$not", "$logic_not") and len(cell["connections"]["A"]) == 1
+        for bit in cell["connections"]["Y"][:1]
+    }
+    found: set[str] = set()
+    for cell in module["cells"].values():
+        for pin in _ASYNC_PINS.get(cell["type"], ()):
+            bits = [bit for bit in cell["connections"][pin] if isinstance(bit, int)]
+            found.update(inputs.get(bit) or drivers.get(bit, "logic") for bit in bits)
+    return tuple(sorted(found))
+
+
+def _read(
+    module: Mapping[str, dict], clock: str | None, has_initial_values: bool, async_controls: tuple[str, ...]
+) -> Netlist:
     if len(module["cells"]) > MAX_GATES:
-        raise ToolError("too large for simulation", field="gates", value=len(module["cells"]), allowed=MAX_GATES)
+        raise FlowError("too large for simulation", field="gates", value=len(module["cells"]), allowed=MAX_GATES)
     undefined: list[int] = []
     # Nets of the file start at 2; new ones are numbered after them.
     fresh = 2 + max(
@@ -220,7 +292,9 @@ def _read(module: Mapping[str, dict], clock: str | None, has_initial_values: boo
     ]
     undefined += floating
     ordered = _sorted(gates, names)
-    return Netlist(tuple(ports), clock, ordered, tuple(flops), tuple(undefined), tuple(masked), has_initial_values)
+    return Netlist(
+        tuple(ports), clock, ordered, tuple(flops), tuple(undefined), tuple(masked), has_initial_values, async_controls
+    )
 
 
 def _refusal(what: str, value: str) -> FlowError:

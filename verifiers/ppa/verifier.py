@@ -164,10 +164,30 @@ def _knob_check(task: PPATask, design: DesignFiles) -> CheckResult:
 
 
 def knob_fault(task: PPATask, now: FlowConfig) -> str:
-    """Return which knobs that the task locks have another value, or ``""``."""
+    """Return which knobs that the task locks have another value, or ``""``.
+
+    A locked ``CORE_MARGIN`` also bounds the room that explicit boxes leave around the core. For the real flow,
+    variables that the knob table does not know are locked too: some of them take parts of the design out of the flow.
+    """
     before = task.config()
     changed = [name for name in task.bounds.locked if before.value(name) != now.value(name)]
-    return f"knobs that this task locks were changed: {', '.join(changed)}" if changed else ""
+    if task.backend == "orfs":
+        changed += [n for n in {**before.other, **now.other} if before.other.get(n) != now.other.get(n)]
+    if changed:
+        return f"knobs that this task locks were changed: {', '.join(changed)}"
+    if "CORE_MARGIN" in task.bounds.locked:
+        least, found = _margins(before), _margins(now)
+        if any(f < n - 1e-9 for f, n in zip(found, least)):
+            return f"the core must stay {min(least):g} um off the die's edge, as CORE_MARGIN is locked: {min(found):g}"
+    return ""
+
+
+def _margins(config: FlowConfig) -> tuple[float, ...]:
+    """Return the distances from core to die, um: left, bottom, right, top."""
+    die, core = config.box("DIE_AREA"), config.box("CORE_AREA")
+    if "CORE_UTILIZATION" in config.knobs or die is None or core is None:
+        return (config.number("CORE_MARGIN"),) * 4
+    return (core[0] - die[0], core[1] - die[1], die[2] - core[2], die[3] - core[3])
 
 
 def _constraint_checks(task: PPATask, design: DesignFiles) -> list[CheckResult]:

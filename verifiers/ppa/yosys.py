@@ -40,6 +40,8 @@ _ENGINE_ERRORS = re.compile(
 # An open comment runs to the end and an open string to its line's, so that every character is looked at once.
 _TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _ARGUMENT = re.compile(r"\s*\(\s*([^,)]*)")
+# Text of macros that grows together with what stands beside it could spell any name; a number's base may stand there.
+_GLUED = re.compile(r"(?<!['][sS][bdhoBDHO])(?<!['][bdhoBDHO])(?<=[\w$\\])`\w+|`\w+\([^()`]*\)[\w$]")
 _CALLS = re.compile(
     r"\$(system|readmemb|readmemh|fopen|fread|fgets|fscanf|fwrite\w*|fdisplay\w*|dumpfile|sdf_annotate|writemem[bh])\b"
 )
@@ -98,6 +100,8 @@ def check_sources(sources: Mapping[str, str]) -> None:
                 raise FlowError("a source calls the host", field="synthesis", value=f"{path}: {call.group()}")
             argument = _ARGUMENT.match(code, call.end())
             _check_file(argument.group(1).strip() if argument else "", kept, known, path, call.group())
+        if glued := _GLUED.search(code):
+            raise FlowError("a macro joined to a name is not allowed", field="synthesis", value=f"{path}: {glued[0]}")
         if "``" in code:
             raise FlowError("the macro paste operator is not allowed", field="synthesis", value=path)
         if re.search(r"\bimport\s+\x00\d+\x00", code):
