@@ -70,6 +70,10 @@ def test_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     if "DRC-" in CODE[number]:
         assert printed.endswith("True 0 1.0\n")
+    elif "PPA-" in CODE[number]:
+        assert "target at most" in printed
+        assert "missed by" in printed
+        assert 0.0 < float(printed.split()[-1]) < 1.0
     elif number:
         assert "Objective: " in printed
     else:
@@ -77,7 +81,7 @@ def test_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_there_are_code_blocks() -> None:
-    assert len(CODE) == 3
+    assert len(CODE) == 4
 
 
 def test_commands_exist() -> None:
