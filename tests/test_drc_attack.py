@@ -17,6 +17,7 @@ from drc_drawings import TABLE, box
 from drc_netlist import Model
 
 from edagym.envs.drc.edits import LayoutEditor
+from edagym.envs.drc.labels import outcome
 from edagym.errors import EditError
 from edagym.spaces.drc_edits import (
     ORIENTATIONS,
@@ -246,6 +247,18 @@ def test_a_large_piece_does_not_pay_for_a_small_one():
     edits = [change("M1", at(*patch), Delete()), change("M1", at(*rail), Resize(-1, 0, 0, 0))]
     found = lone_failed(initial, edits)
     assert "0.0% of a piece of M1 is left" in found["strict_area_kept"]
+
+
+def test_widened_vias_do_not_pay_for_one_that_was_taken_out() -> None:
+    task = load_task("Essential-L3/q6")
+    repair = [drc_edit_from_json(edit) for edit in task.reference]
+    taken = ChangeShape("V1", ShapeRef(box=(-132, -36, -60, 36)), Delete(), "PWR_M1M2_v1")
+    for extra, kept in ([], True), ([taken], False):
+        verdict = outcome(task, [*repair, *extra])
+        assert verdict is not None
+        assert verdict.paper_success
+        assert verdict.strict_success == kept
+        assert [c.id for c in verdict.failed()] == ([] if kept else ["strict_area_kept"])
 
 
 def test_a_relaxed_limit_is_of_every_piece():

@@ -264,7 +264,9 @@ class Workbench:
         """
         if self.small or final:
             rules = {item.rule for item in self.items}
-            checks = strict_checks(self.initial, self.layout, self.table, self.limits, self.reference, rules=rules)
+            checks = strict_checks(
+                self.initial, self.layout, self.table, self.limits, self.reference, rules=rules, roi=self.roi
+            )
             failed = {c.id for c in checks if not c.passed}
             return 2 if not failed else 1 if failed <= _BOUNDS else 0
         windows = kdb.Region()

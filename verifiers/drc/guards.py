@@ -401,13 +401,19 @@ def _share_kept(
             size = before.area()
             share = min(share, after.area() / size if size else 1.0)
             continue
-        gains = float((after - before).area())
+        grown = (after - before).merged()
+        free = float(grown.not_interacting(before).area())
         for piece in pieces.interacting(around).each():
-            # What a large piece may lose is no credit for a small one.
+            # What a large piece may lose is no credit for a small one, and what another piece gained pays for that one
+            # alone: vias that were widened are no room for one that was taken out.
             size, left = piece.area(), (kdb.Region(piece) & after).area()
-            paid = min(gains, max(0.0, required * size - left))
-            gains -= paid
-            share = min(share, (left + paid) / size)
+            others = before.not_interacting(kdb.Region(piece))
+            own = float(grown.interacting(kdb.Region(piece)).not_interacting(others).area())
+            need = max(0.0, required * size - left)
+            paid = min(own, need)
+            redrawn = min(free, need - paid)
+            free -= redrawn
+            share = min(share, (left + paid + redrawn) / size)
     return max(0.0, share)
 
 
