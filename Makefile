@@ -62,7 +62,7 @@ docs: .venv-test/.installed
 
 .venv-test/.installed: pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv .venv-test
-	$(TEST_PY) $(PIP_INSTALL) -e ".[dev,rl,ppa,docs]"
+	$(TEST_PY) $(PIP_INSTALL) -e ".[dev,rl,llm,ppa,distributed,docs]"
 	@touch $@
 
 python-version:

@@ -1,0 +1,1 @@
+"""Language-model policies over any OpenAI-compatible endpoint."""

@@ -1,0 +1,1 @@
+"""Scaffolds of the FET family."""

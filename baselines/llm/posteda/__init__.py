@@ -1,0 +1,1 @@
+"""Scaffolds of the DRC and PPA families."""
