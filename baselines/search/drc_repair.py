@@ -27,7 +27,7 @@ from edagym.spaces.actions import Command
 from edagym.spaces.drc_edits import AddShape, DRCEdit, MoveCell
 from edagym.task_assets.drc.task import DRCView, Limits, RoiUm, Violation
 from edagym.verifiers.drc.check import find_markers
-from edagym.verifiers.drc.connectivity import Reference, window_guard
+from edagym.verifiers.drc.connectivity import Reference, guard_windows, window_guard
 from edagym.verifiers.drc.diff import placements
 from edagym.verifiers.drc.guards import strict_checks
 from edagym.verifiers.drc.incremental import IncrementalChecker
@@ -269,11 +269,11 @@ class Workbench:
             )
             failed = {c.id for c in checks if not c.passed}
             return 2 if not failed else 1 if failed <= _BOUNDS else 0
-        windows = kdb.Region()
-        for box in state.boxes[-2 * SAMPLES :]:
-            windows.insert(kdb.Box(*grown(box, 1)))
-        for window in windows.merged().extents().each():
-            if window_guard(self.initial, self.layout, window.bbox(), self.reference.stack):
+        recent = [kdb.Box(*box) for box in state.boxes[-2 * SAMPLES :]]
+        for window in guard_windows(state.boxes, self.layout.dbu):
+            if not any(window.touches(box) for box in recent):
+                continue
+            if window_guard(self.initial, self.layout, window, self.reference.stack):
                 return 0
         return 2
 
@@ -389,9 +389,9 @@ def repair(
     settings = settings or SearchSettings()
     limits = RuleLimits(bench.table)
     best = bench.start
-    for greedy in (False, True):
+    for mode in ("singly", "thorough", "greedy"):
         allowed = bench.work + settings.work
-        found = _repair(bench, max_edits, settings, limits, rng, greedy, allowed)
+        found = _repair(bench, max_edits, settings, limits, rng, mode, allowed)
         if (found.count, not found.bounded) < (best.count, not best.bounded):
             best = found
         if best.count == 0 and best.bounded:
@@ -405,10 +405,16 @@ def _repair(
     settings: SearchSettings,
     limits: RuleLimits,
     rng: np.random.Generator | None,
-    greedy: bool,
+    mode: str,
     allowed: int,
 ) -> _State:
-    """Repair one group of markers after the other; `greedy`: accept the first move that leaves fewer of them."""
+    """Repair one group of markers after the other.
+
+    Modes: ``"singly"``: one marker at a time, by one move each, which is all that independent faults need; what that
+    leaves is searched as in ``"greedy"``: the first move that leaves fewer markers of a group is accepted.
+    ``"thorough"``: the whole group is searched together.
+    """
+    greedy = mode != "thorough"
     state = bench.start
     given_up: set[Marker] = set()
     while state.count and len(state.edits) < max_edits and bench.work < allowed:
@@ -416,8 +422,14 @@ def _repair(
         group = _next_group(bench, state, given_up)
         if not group:
             break
-        depth = min(settings.depth, max_edits - len(state.edits))
-        better = _search_group(bench, state, group, depth, settings, limits, rng, greedy, allowed)
+        better = None
+        for single in _coincident(group) if mode == "singly" and len(group) > 1 else ():
+            better = _search_group(bench, state, single, 1, settings, limits, rng, greedy, allowed, reach_nm=0)
+            if better is not None:
+                break
+        if better is None:
+            depth = min(settings.depth, max_edits - len(state.edits))
+            better = _search_group(bench, state, group, depth, settings, limits, rng, greedy, allowed)
         if better is None:
             given_up.update(group)
         else:
@@ -434,6 +446,14 @@ def _next_group(bench: Workbench, state: _State, given_up: set[Marker]) -> list[
     return [m for m in left if touches(grown(left[0].bbox, reach), m.bbox)]
 
 
+def _coincident(group: Sequence[Marker]) -> list[list[Marker]]:
+    """Return the markers of a group in lots that share a place and a rule."""
+    lots: dict[tuple[str, Box], list[Marker]] = {}
+    for marker in group:
+        lots.setdefault((marker.rule, marker.bbox), []).append(marker)
+    return list(lots.values())
+
+
 def _search_group(
     bench: Workbench,
     start: _State,
@@ -444,11 +464,12 @@ def _search_group(
     rng: np.random.Generator | None,
     greedy: bool,
     allowed: int,
+    reach_nm: float = GROUP_NM,
 ) -> _State | None:
     """Return the best state with fewer markers than `start` that keeps the circuit, or None.
 
     States that keep the bounds on edits too are preferred. The search stops at the first of these that has none of the
-    group's markers left and no others instead.
+    group's markers left and no others instead. Moves are made at the markers within `reach_nm` of the group.
     """
     beam = [start]
     best: list[_State | None] = [None, None, None]  # by soundness
@@ -458,7 +479,7 @@ def _search_group(
     around = group[0].bbox
     for m in group:
         around = union(around, m.bbox)
-    around = grown(around, round(GROUP_NM * 0.001 / bench.layout.dbu))
+    around = grown(around, round(reach_nm * 0.001 / bench.layout.dbu))
     goal = start.count - len(group)
     quiet = sum(1 for m in bench.wanted(start.markers) if touches(m.bbox, around)) - len(group)
 

@@ -22,7 +22,7 @@ from edagym.spaces.drc_actions import MAX_CELLS, MAX_SHAPES
 from edagym.spaces.drc_edits import DRCEdit
 from edagym.task_assets.drc.task import DRCTask
 from edagym.verifiers.drc import CheckReport, DRCLayout, Marker, MarkerStore, full_check, load_table
-from edagym.verifiers.drc.connectivity import GUARD_MARGIN_UM, window_guard
+from edagym.verifiers.drc.connectivity import guard_windows, window_guard
 from edagym.verifiers.drc.guards import die_box
 from edagym.verifiers.drc.incremental import IncrementalChecker
 from edagym.verifiers.drc.verifier import DRCVerifier
@@ -199,18 +199,10 @@ class LayoutState:
             the edits change too many or too large places, or the engine failed there. Only the audit at the end of the
             episode convicts.
         """
-        margin = round(GUARD_MARGIN_UM / self.layout.dbu)
         changes = self._editor.applied
-        places = kdb.Region()
-        for applied in changes:
-            if len(applied.boxes) > MAX_GUARD_WINDOWS:
-                return -1
-            for box in applied.boxes:
-                places.insert(kdb.Box(*box).enlarged(margin + 1, margin + 1))
-        apart = places.merged().extents()
-        while apart.count() > apart.merged().count():
-            apart = apart.merged().extents()
-        windows = [p.bbox() for p in apart.each()]
+        if any(len(applied.boxes) > MAX_GUARD_WINDOWS for applied in changes):
+            return -1
+        windows = guard_windows((box for applied in changes for box in applied.boxes), self.layout.dbu)
         largest = max((max(w.width(), w.height()) for w in windows), default=0)
         if len(windows) > MAX_GUARD_WINDOWS or largest > MAX_GUARD_UM / self.layout.dbu:
             return -1
@@ -221,7 +213,7 @@ class LayoutState:
             known = self._kept.get(key)
             if known is None:
                 layers = sorted({name for c in inside for name in c.layers})
-                known = self._kept[key] = self._look_at(window.enlarged(-margin, -margin), layers)
+                known = self._kept[key] = self._look_at(window, layers)
                 if len(self._kept) > _MAX_STORES:
                     self._kept.popitem(last=False)
             kept = min(kept, known)

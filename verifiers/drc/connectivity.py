@@ -330,6 +330,24 @@ def _inner_point(polygon: kdb.Polygon) -> tuple[int, int]:
 # -- the guard of single steps -------------------------------------------------------------------------------------
 
 
+def guard_windows(boxes: Iterable[tuple[int, int, int, int]], dbu: float) -> list[kdb.Box]:
+    """Return boxes for `window_guard` that cover changed places, so far apart that no window sees part of another.
+
+    Args:
+        boxes: Where two layouts differ, (x1, y1, x2, y2) in database units of the top cell.
+        dbu: Database unit, um.
+    """
+    margin = round(GUARD_MARGIN_UM / dbu) + 1
+    places = kdb.Region()
+    for box in boxes:
+        places.insert(kdb.Box(*box).enlarged(margin, margin))
+    apart = places.merged().extents()
+    while apart.count() > apart.merged().count():
+        apart = apart.merged().extents()
+    # One unit stays: a change at a box's border concerns what touches it from outside.
+    return [p.bbox().enlarged(1 - margin, 1 - margin) for p in apart.each()]
+
+
 def window_guard(
     golden: DRCLayout, layout: DRCLayout, box: kdb.Box, stack: Stack, layers: Iterable[str] | None = None
 ) -> list[Finding]:
