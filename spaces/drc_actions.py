@@ -40,6 +40,7 @@ from edagym.spaces.drc_edits import (
 )
 from edagym.spaces.drc_queries import KINDS, LEVELS, MAX_PAGE, MAX_START, PAGE, Query, query_from_dict, query_to_dict
 from edagym.spaces.drc_queries import MAX_POINTS as MAX_QUERY_POINTS
+from edagym.spaces.json_schema import action_schema, closed_object, fixed_list
 
 DRCAction = DRCEdit | Query | Command
 
@@ -116,7 +117,12 @@ def drc_action_to_json(action: DRCAction) -> dict[str, Any]:
 
 
 def drc_action_from_json(data: Any) -> DRCAction:
-    """Parse `drc_action_to_json`; raises `EditError` naming field, value and what is allowed."""
+    """Parse `drc_action_to_json`; raises `EditError` naming field, value and what is allowed.
+
+    A field that is null counts as absent: strict JSON schemas know no optional fields.
+    """
+    if isinstance(data, Mapping):
+        data = {key: value for key, value in data.items() if value is not None}
     if isinstance(data, Mapping) and isinstance(op := data.get("op"), str):
         if op in _COMMANDS:
             return _COMMANDS[op]
@@ -296,6 +302,11 @@ class DRCActionSpace(Dict):
         """Return the actions in words with their JSON forms, one a line: for prompts."""
         return _DESCRIPTION
 
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """Return the JSON schema of one action: for constrained replies. Optional fields may be null."""
+        return action_schema(_FORMS)
+
 
 _DESCRIPTION = """\
 - {"op": "add_shape", "layer": "M2", "box": [x1, y1, x2, y2]}: draw a box; or "points": [[x, y], ...] for a polygon.
@@ -310,6 +321,61 @@ shape larger); "resize" with "by": [left, bottom, right, top]; "replace" with "b
 first (shapes that cause it), second (shapes inside their bounding box), third (neighbours outside it).
 - {"op": "check"}: run the design rule check and get the new list of violations.
 - {"op": "submit"}: end the task."""
+
+_NUMBER = {"type": "integer", "minimum": -MAX_COORD, "maximum": MAX_COORD}
+_NAME = {"type": "string"}
+_NAMES = {"type": ["array", "null"], "items": _NAME, "maxItems": MAX_LAYERS}
+_MAYBE = {"type": ["string", "null"]}
+_PAIR, _BOX = fixed_list(_NUMBER, 2), fixed_list(_NUMBER, 4)
+_OUTLINE = {"type": "array", "items": _PAIR, "minItems": 3, "maxItems": MAX_POINTS}
+_SHAPE = {
+    "anyOf": [
+        closed_object(box=_BOX),
+        closed_object(points=_OUTLINE),
+        closed_object(index={"type": "integer", "minimum": 0, "maximum": MAX_SHAPE_INDEX}),
+    ]
+}
+_CHANGE_FORMS: dict[str, tuple[dict[str, Any], ...]] = {
+    "move": ({"by": _PAIR},),
+    "move_edge": ({"edge": {"type": "integer", "minimum": 0, "maximum": MAX_POINTS - 1}, "by": _NUMBER},),
+    "resize": ({"by": _BOX},),
+    "replace": ({"box": _BOX}, {"points": _OUTLINE}),
+    "delete": ({},),
+}
+_FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("add_shape", {"layer": _NAME, "box": _BOX, "cell": _MAYBE}),
+    ("add_shape", {"layer": _NAME, "points": _OUTLINE, "cell": _MAYBE}),
+    *(
+        ("change_shape", {"layer": _NAME, "shape": _SHAPE, "change": {"const": name}, **form, "cell": _MAYBE})
+        for name in CHANGE_NAMES
+        for form in _CHANGE_FORMS[name]
+    ),
+    (
+        "move_cell",
+        {
+            "cell": _NAME,
+            "at": _PAIR,
+            "by": _PAIR,
+            "orientation": {"enum": [*ORIENTATIONS, None]},
+            "parent": _MAYBE,
+        },
+    ),
+    (
+        "query",
+        {
+            "level": {"enum": list(LEVELS)},
+            "kind": {"enum": list(KINDS)},
+            "points": {"type": "array", "items": _PAIR, "minItems": 2, "maxItems": MAX_QUERY_POINTS},
+            "cell": _MAYBE,
+            "direct_layers": _NAMES,
+            "context_layers": _NAMES,
+            "start": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_START - 1},
+            "stop": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_START},
+        },
+    ),
+    ("check", {}),
+    ("submit", {}),
+)
 
 
 def _row(action: Mapping[str, Any], key: str, size: int) -> int:

@@ -17,6 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from edagym.errors import EditError
 from edagym.spaces.actions import Command
+from edagym.spaces.json_schema import action_schema
 from edagym.spaces.knobs import MAX_CLOCKS, MAX_KNOBS, MAX_PERIOD, arrangements, number_at
 from edagym.spaces.ppa_edits import (
     DIRECTIONS,
@@ -89,7 +90,12 @@ def ppa_action_to_json(action: PPAAction) -> dict[str, Any]:
 
 
 def ppa_action_from_json(data: Any) -> PPAAction:
-    """Parse `ppa_action_to_json`; raises `EditError` naming field, value and what is allowed."""
+    """Parse `ppa_action_to_json`; raises `EditError` naming field, value and what is allowed.
+
+    A field that is null counts as absent: strict JSON schemas know no optional fields.
+    """
+    if isinstance(data, Mapping):
+        data = {key: value for key, value in data.items() if value is not None}
     if isinstance(data, Mapping) and isinstance(op := data.get("op"), str):
         if op in _COMMANDS:
             return _COMMANDS[op]
@@ -244,6 +250,11 @@ class PPAActionSpace(Dict):
         """Return the actions in words with their JSON forms, one a line: for prompts."""
         return _DESCRIPTION
 
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """Return the JSON schema of one action: for constrained replies. Optional fields may be null."""
+        return action_schema(_forms())
+
 
 _DESCRIPTION = """\
 - {"op": "read_file", "command": "grep -n always src/top.v | head -20"}: read files. Commands: cat, head, tail, grep, \
@@ -256,6 +267,22 @@ output delays over the period. {"op": "set_max_fanout", "fanout": 12}: 0 removes
 - {"op": "run"}: run the flow from synthesis to the final report.
 - {"op": "report"}: the last run's values and their gaps to the targets.
 - {"op": "submit"}: end the task."""
+
+
+def _forms() -> tuple[tuple[str, dict[str, Any]], ...]:
+    text = {"type": "string", "maxLength": MAX_TEXT}
+    number = {"type": "number", "minimum": 0, "maximum": MAX_PERIOD}
+    return (
+        ("read_file", {"command": {"type": "string", "minLength": 1, "maxLength": MAX_COMMAND}}),
+        ("edit_file", {"path": {"type": "string"}, "old": text, "new": text}),
+        ("set_knob", {"name": {"enum": list(knob_table())}, "value": {"type": "string", "maxLength": 1024}}),
+        ("set_period", {"period": number, "clock": {"type": ["string", "null"]}}),
+        ("set_io_fraction", {"fraction": number, "direction": {"enum": [*DIRECTIONS, None]}}),
+        ("set_max_fanout", {"fanout": {"type": "integer", "minimum": 0, "maximum": MAX_FANOUT}}),
+        ("run", {}),
+        ("report", {}),
+        ("submit", {}),
+    )
 
 
 def _row(action: Mapping[str, Any], key: str, size: int) -> int:

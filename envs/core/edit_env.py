@@ -45,6 +45,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     Args:
         criterion: ``"strict"`` or ``"paper"``: which success flag drives reward, `is_success` and ending.
         budget: Units per episode, at least 2; None: the family's default for the task.
+        budget_factor: The default budget times this: for policies that take several trials in one episode.
         stop_on_success: Whether a passing verify ends the episode.
         reward: ``"sparse"`` (`SparseReward`) or a `RewardFn`.
         on_tool_error: What a `ToolError` does. ``"truncate"``: the episode is truncated, ``info["error"]`` holds the
@@ -61,6 +62,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         *,
         criterion: Criterion = "strict",
         budget: int | None = None,
+        budget_factor: int = 1,
         stop_on_success: bool = True,
         reward: Literal["sparse"] | RewardFn = "sparse",
         on_tool_error: Literal["truncate", "raise"] = "truncate",
@@ -74,12 +76,15 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         # A budget of 1 would truncate on the first step, which Gymnasium's own checker forbids.
         if budget is not None and not (isinstance(budget, int) and 2 <= budget <= MAX_BUDGET):
             raise ValueError(f"budget must be a whole number in 2..{MAX_BUDGET}, got {budget!r}")
+        if not (isinstance(budget_factor, int) and 1 <= budget_factor <= 16):
+            raise ValueError(f"budget_factor must be a whole number in 1..16, got {budget_factor!r}")
         self.criterion: Criterion = criterion
         self.stop_on_success = stop_on_success
         self.on_tool_error = on_tool_error
         self.render_mode = render_mode
         self.reward_fn: RewardFn = reward if callable(reward) else SparseReward(criterion)
         self._fixed_budget = budget
+        self._budget_factor = budget_factor
         self._task: TaskT | None = None
         self._window: Any = None
         self._clear_episode()
@@ -263,7 +268,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self._clear_episode()
         self._task = task
         self._begin(task)
-        self._budget = self._default_budget(task) if self._fixed_budget is None else self._fixed_budget
+        default = min(self._default_budget(task) * self._budget_factor, MAX_BUDGET)
+        self._budget = default if self._fixed_budget is None else self._fixed_budget
 
     # -- snapshots, replay, traces ---------------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
     def prompt(self) -> str:
         """The task as a text for language models."""
         prepared = self._ready.prepared
-        return render_prompt(prepared.view, prepared.initial.dbu, self.action_space.describe())
+        return render_prompt(prepared.view, prepared.initial.dbu, self.action_space.describe(), self.budget)
 
     @property
     def context(self) -> ActionContext:

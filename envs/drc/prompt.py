@@ -44,13 +44,14 @@ def render_violations(violations: Iterable[Violation], top: str, title: str = ""
     return "\n".join(lines) + "\n"
 
 
-def render_prompt(view: DRCView, dbu: float, actions: str) -> str:
+def render_prompt(view: DRCView, dbu: float, actions: str, budget: int | None = None) -> str:
     """Return the whole prompt of a task.
 
     Args:
         view: What an agent may know.
         dbu: Database unit of the layout in um.
         actions: Description of the actions, one a line (`edagym.spaces.drc_actions.DRCActionSpace.describe`).
+        budget: Units of budget of the episode; None: the task's own.
 
     Returns:
         The text.
@@ -69,6 +70,6 @@ def render_prompt(view: DRCView, dbu: float, actions: str) -> str:
         lines.append(f"The edited area may be at most {view.limits.max_edited_area:g} um2.")
     lines += [
         render_violations(view.violations, view.top),
-        _ANSWER.format(dbu=dbu, actions=actions, budget=view.budget),
+        _ANSWER.format(dbu=dbu, actions=actions, budget=view.budget if budget is None else budget),
     ]
     return "\n".join(lines) + "\n"

@@ -149,7 +149,7 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
     @property
     def prompt(self) -> str:
         """The task as a text for language models."""
-        return render_prompt(self.view, self.action_space.describe())
+        return render_prompt(self.view, self.action_space.describe(), self.budget, self.charge)
 
     @property
     def context(self) -> PPAActionContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from edagym.envs.ppa.state import REFERENCE_PAGE
 from edagym.task_assets.ppa.task import METRICS, UNITS, PPAView
@@ -10,12 +11,16 @@ from edagym.task_assets.ppa.task import METRICS, UNITS, PPAView
 WORDS = {"effective_period": "effective period", "total_power": "power", "die_area": "area"}
 
 
-def render_prompt(view: PPAView, actions: str) -> str:
+def render_prompt(
+    view: PPAView, actions: str, budget: int | None = None, charge: Literal["actions", "runs"] = "actions"
+) -> str:
     """Return the whole prompt of a task.
 
     Args:
         view: What an agent may know.
         actions: Description of the actions, one a line (`edagym.spaces.ppa_actions.PPAActionSpace.describe`).
+        budget: Units of budget of the episode; None: the task's own.
+        charge: What costs a unit: every action but submit, or runs alone.
 
     Returns:
         The text.
@@ -53,7 +58,8 @@ def render_prompt(view: PPAView, actions: str) -> str:
         "",
         "Answer with one action as a JSON object.",
         actions,
-        f"Every action but submit costs one of {view.budget} units. A run that meets all targets ends the task.",
+        f"Every {'run' if charge == 'runs' else 'action but submit'} costs one of "
+        f"{view.budget if budget is None else budget} units. A run that meets all targets ends the task.",
     ]
     return "\n".join(lines) + "\n"
 
