@@ -381,6 +381,7 @@ class PPATrainEnv(Procedural[PPATask, PPAEdit | PPAQuery], PPAEnv):
         kind: ``"performance"``, ``"power"``, ``"area"`` or ``"multi"``; None: any.
         level: ``"L1"`` or ``"L2"``; None: any.
         sweeps: Folder with sweep tables; None: the shipped ones.
+        designs: Names of the tables to draw from; None: all.
         **kwargs: See `PPAEnv` (but neither suite nor tasks).
 
     Raises:
@@ -388,13 +389,22 @@ class PPATrainEnv(Procedural[PPATask, PPAEdit | PPAQuery], PPAEnv):
     """
 
     def __init__(
-        self, kind: str | None = None, level: str | None = None, sweeps: str | None = None, **kwargs: Any
+        self,
+        kind: str | None = None,
+        level: str | None = None,
+        sweeps: str | None = None,
+        designs: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         from edagym.task_assets.ppa.sweep import FOLDER, load_sweeps
 
         self._refuse_choice(kwargs)
         self._kind, self._level = kind, level
-        self._sweeps = load_sweeps(FOLDER if sweeps is None else sweeps)
+        tables = load_sweeps(FOLDER if sweeps is None else sweeps)
+        unknown = sorted(set(designs or ()) - {s.name for s in tables})
+        if unknown:
+            raise TaskError("no such sweep table", field="designs", value=unknown, allowed=[s.name for s in tables])
+        self._sweeps = tuple(s for s in tables if designs is None or s.name in designs)
         super().__init__(**kwargs)
 
     def _prepare(self, task: PPATask) -> PreparedTask:
