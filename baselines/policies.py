@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from edagym.spaces.ppa_edits import PPAEdit
 from edagym.task_assets.drc.task import DRCTask, DRCView
 from edagym.task_assets.fet.task import FETTask, TaskView
 from edagym.task_assets.ppa.task import PPATask, PPAView
+from edagym.verifiers.verdict import Criterion, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +32,25 @@ class Bookmark:
 class Attempt:
     """A policy's only handle on the task at hand, the same in every family.
 
-    Restoring and restarting are free; edits and verifies stay charged, also on abandoned branches.
+    Restoring, restarting and forking are free; edits and verifies stay charged, also on abandoned branches and forks.
 
     Args:
         env: The environment, just reset.
         seed: Seed of this attempt's generator.
         privileged: Whether the policy may see the task's hidden part.
+
+    Attributes:
+        rng: The attempt's generator.
+        notes: What the policy wrote down with `note`, JSON-ready, in order; forks write into the same list.
     """
 
     def __init__(self, env: EditEnv[Any, Any], seed: int = 0, privileged: bool = False) -> None:
         self._env = env
+        self._root = env
         self._privileged = privileged
         self._start = self.snapshot()
         self.rng = np.random.default_rng(seed)
+        self.notes: list[dict[str, Any]] = []
 
     @property
     def task_view(self) -> Any:
@@ -57,6 +65,12 @@ class Attempt:
         return self._env.task
 
     @property
+    def prompt(self) -> str:
+        """The task as a text for language models; for FET tasks with the scaffold C0."""
+        text: str = self._env.prompt
+        return text
+
+    @property
     def layout(self) -> Any:
         """A copy of the current layout: `FETLayout`, `DRCLayout` or `DesignFiles`."""
         return self._env.layout
@@ -64,25 +78,71 @@ class Attempt:
     @property
     def budget_left(self) -> int:
         """Units of budget left."""
-        return self._env.budget_left
+        return self._root.budget_left
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The last verdict that was paid for on this branch; None before any."""
+        return self._env.verdict
+
+    @property
+    def criterion(self) -> Criterion:
+        """Which success flag counts."""
+        return self._env.criterion
 
     def apply(self, action: Any) -> StepResult:
         """Run an action in any form that `EditEnv.step_any` takes."""
-        return self._env.step_any(action)
+        return self._charged(self._env.step_any, action)
 
     def check(self) -> StepResult:
         """Run a (charged) verify."""
-        return self._env.step_edit(Command.VERIFY)
+        return self._charged(self._env.step_edit, Command.VERIFY)
+
+    def _charged(self, run: Callable[[Any], StepResult], action: Any) -> StepResult:
+        """Run an action on this branch, and let all branches pay for it."""
+        for env in (self._root, self._env):
+            if env.ended:
+                raise PolicyError("the episode is over", field="ended", value=env.ended)
+        self._env.charge_up_to(self._root)
+        try:
+            return run(action)
+        finally:
+            self._root.charge_up_to(self._env)
+
+    def fork(self) -> Attempt:
+        """Return a second branch that starts from the current state: an attempt with its own layout and verdict.
+
+        Its actions are charged to the common budget. It never ends on success, and its tool errors are raised. To go on
+        from where a branch is, `restore` its `snapshot`.
+        """
+        twin = copy.copy(self)
+        twin._env = self._env.fork()
+        twin.rng = self.rng.spawn(1)[0]
+        return twin
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write down what the record of the attempt shall hold beside its actions.
+
+        Args:
+            kind: What it is: "model", "plan", "reflection", "experience", "critique", "judge", "restore", "proposal",
+                "lock".
+            **data: JSON-ready values. The note also gets its number ``n`` and ``step``, the length of the trace.
+        """
+        self.notes.append({"n": len(self.notes), "step": self._env.n_steps, "kind": kind, **data})
 
     def snapshot(self) -> Bookmark:
         """Return a place to `restore`."""
         return Bookmark(self._env.snapshot())
 
     def restore(self, place: Bookmark) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Go back to a place in this attempt; raises `PolicyError` once the episode is over."""
-        if self._env.ended:
-            raise PolicyError("the episode is over", field="ended", value=self._env.ended)
-        return self._env.restore(place._snapshot, keep_charges=True)
+        """Go to a place in this attempt or a fork of it; raises `PolicyError` once the episode is over."""
+        if self._root.ended:
+            raise PolicyError("the episode is over", field="ended", value=self._root.ended)
+        # A fork that used up the budget has ended; the attempt may still submit what it drew.
+        going_on = {**place._snapshot, "ended": "", "is_success": False, "tool_error": ""}
+        result = self._env.restore(going_on, keep_charges=True)
+        self._env.charge_up_to(self._root)
+        return result
 
     def restart(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Go back to the task's initial layout."""
@@ -96,6 +156,12 @@ class Policy(Protocol):
         name: Name in records.
         privileged: Whether it uses what agents may not know; evaluation refuses such policies for published tables.
         deterministic: Whether equal tasks give equal actions, whatever the seed.
+
+    A policy may have more, which the harness asks for by name:
+
+    * ``env_options: dict``: keyword arguments of the environment that it is evaluated under.
+    * ``settings() -> dict``: JSON-ready settings for the record.
+    * ``memory: bool``, ``remember() -> JSON | None``, ``recall(list)``: see `MemoryPolicy`.
     """
 
     name: str
@@ -107,6 +173,26 @@ class Policy(Protocol):
 
     def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
         """Return the next action, in any form that `EditEnv.step_any` takes; raises `PolicyError`."""
+
+
+@runtime_checkable
+class MemoryPolicy(Protocol):
+    """A policy that learns from attempt to attempt.
+
+    The harness runs such a policy as one sequence per attempt number, in task order, and records what it remembers, so
+    that a resumed run recalls it.
+
+    Attributes:
+        memory: True.
+    """
+
+    memory: bool
+
+    def remember(self) -> Any:
+        """Return what the policy keeps of the attempt that just ended, JSON-ready; None: nothing."""
+
+    def recall(self, memories: list[Any]) -> None:
+        """Forget everything, then take these memories for its own, oldest first: before the first attempt."""
 
 
 def attempt_seed(suite: str, task_id: str, attempt: int, run_seed: int) -> int:

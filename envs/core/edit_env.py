@@ -8,15 +8,18 @@ verifier on the final layout, and ``info["is_success"]`` says what it found. A d
 is a failure.
 
 Every edit, refused or not, and every verify costs one unit of the budget. Submit and declare_infeasible cost none.
+A family whose text policies act in lists (`takes_lists`) charges a list of edits as one action: its edits apply in
+order, refused ones are reported by their index, and the rest still apply.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +37,8 @@ Observation = dict[str, Any]
 StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 MAX_BUDGET = 32_767
+MAX_LIST = 1024
+"""Most edits in one list."""
 _TERMINATES = ("success", "submit", "declare_infeasible")
 
 
@@ -56,6 +61,9 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
 
     # Gymnasium declares this as an instance variable, so that it cannot be a ClassVar here.
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
+
+    takes_lists: ClassVar[bool] = False
+    """Whether a list of edits is one action. Where every call of a tool counts, it is refused."""
 
     def __init__(
         self,
@@ -93,7 +101,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self._budget = 0
         self._charged = 0
         self._edit_error = ""
-        self._tool_error = ""
+        self._tool_error = self._error_type = ""
         self._ended = ""
         self._is_success = False
         self._steps: list[dict[str, Any]] = []
@@ -140,6 +148,11 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
 
     @property
     @abstractmethod
+    def prompt(self) -> str:
+        """The task as a text for language models."""
+
+    @property
+    @abstractmethod
     def layout(self) -> Any:
         """A copy of the current layout."""
 
@@ -162,6 +175,16 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     def ended(self) -> str:
         """Why the episode ended: success, submit, declare_infeasible, budget, tool_error, or ``""`` while it runs."""
         return self._ended
+
+    @property
+    def n_steps(self) -> int:
+        """Entries of the trace so far: single edits and commands of the branch that led here."""
+        return len(self._steps)
+
+    @property
+    def error_type(self) -> str:
+        """Class of the `ToolError` that ended the episode, or ``""``; its message is in ``info["error"]``."""
+        return self._error_type
 
     # -- Gymnasium -------------------------------------------------------------------------------------------------
 
@@ -202,14 +225,20 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         """Run one edit or command given as an object: `step` without the detour through arrays."""
         return self._step(action, "")
 
-    def _step(self, action: EditT | Command | None, refused: str) -> StepResult:
+    def _step(
+        self, action: EditT | Command | None, refused: str, edits: list[tuple[EditT | None, str]] | None = None
+    ) -> StepResult:
+        """Run one action, or a list of `edits` as one: each with what keeps it from being read, or an empty string."""
         if self._task is None or self._ended:
             raise gym.error.ResetNeeded("the episode is over (or never began): call reset()")
         before, after = self._seen, None
         ending = ""
         self._edit_error = refused
         try:
-            if isinstance(action, Command):
+            if self._charged >= self._budget and action not in (Command.SUBMIT, Command.DECLARE_INFEASIBLE):
+                # Other branches have spent the budget: this step comes too late.
+                action, edits, self._edit_error = None, None, "the budget is spent"
+            elif isinstance(action, Command):
                 if action is Command.VERIFY:
                     self._charged += self._cost(action)
                     after = self._verify_now()
@@ -220,12 +249,10 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
                     ending = action.value
             else:
                 self._charged += self._cost(action)
-                if action is not None:
-                    try:
-                        self._apply(action)
-                        self._current = None
-                    except EditError as e:
-                        self._edit_error = str(e)
+                if edits is not None:
+                    self._edit_error = self._apply_list(edits)
+                elif action is not None:
+                    self._edit_error = self._try_apply(action)
             if not ending and self._charged >= self._budget:
                 ending = "budget"
             if ending:
@@ -235,12 +262,28 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         except ToolError as e:
             if self.on_tool_error == "raise":
                 raise
-            ending, self._tool_error = "tool_error", str(e)
+            ending, self._tool_error, self._error_type = "tool_error", str(e), type(e).__name__
         self._ended = ending
-        self._record(action, after)
+        self._record(action, after, edits)
         reward = float("nan") if self._tool_error else float(self.reward_fn(before, after, bool(ending)))
         self._render_human()
         return self._observe(), reward, ending in _TERMINATES, ending in ("budget", "tool_error"), self._info()
+
+    def _try_apply(self, edit: EditT) -> str:
+        """Apply an edit; return why it was refused, or an empty string."""
+        try:
+            self._apply(edit)
+        except EditError as e:
+            return str(e)
+        self._current = None
+        return ""
+
+    def _apply_list(self, edits: list[tuple[EditT | None, str]]) -> str:
+        """Apply what can be read of a list, note in it why edits were refused; return the refusals, one a line."""
+        for i, (edit, _) in enumerate(edits):
+            if edit is not None:
+                edits[i] = (edit, self._try_apply(edit))
+        return "\n".join(f"edits[{i}]: {error}" for i, (_, error) in enumerate(edits) if error)
 
     def _cost(self, action: EditT | Command | None) -> int:
         """Return what an edit or a verify costs, units of budget; None: an action that could not be read."""
@@ -343,8 +386,29 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
                 break
         return results
 
+    def fork(self) -> EditEnv[TaskT, EditT]:
+        """Return an independent environment in the same state, with its own layout, budget and trace.
+
+        It never ends on success and raises tool errors, because what happens in it is no outcome of this episode.
+        """
+        twin = copy.copy(self)  # by `__getstate__`, so without what is bound to the running episode
+        twin.stop_on_success, twin.on_tool_error, twin.render_mode = False, "raise", None
+        twin.restore(self.snapshot())
+        return twin
+
+    def charge_up_to(self, other: EditEnv[Any, Any]) -> None:
+        """Count as spent here what is spent in `other`: branches of one attempt share its budget."""
+        self._charged = max(self._charged, other._charged)
+
     def step_any(self, action: Any) -> StepResult:
-        """Run an action in any form: an edit or command, its JSON form (as in a trace), or action-space arrays."""
+        """Run an action in any form.
+
+        Args:
+            action: An edit or command, its JSON form (as in a trace), action-space arrays, or a list of edits and
+                their JSON forms (see the module docstring).
+        """
+        if isinstance(action, list | tuple):
+            return self._step_list(action)
         if isinstance(action, Command) or (dataclasses.is_dataclass(action) and not isinstance(action, type)):
             return self.step_edit(cast(EditT | Command, action))
         if not isinstance(action, Mapping):
@@ -356,18 +420,46 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         except EditError as e:
             return self.refuse(str(e))
 
+    def _step_list(self, actions: Sequence[Any]) -> StepResult:
+        if not self.takes_lists:
+            return self.refuse("a list is no action here; allowed: one edit, query or command at a time")
+        if not 0 < len(actions) <= MAX_LIST:
+            return self.refuse(f"a list of {len(actions)} edits; allowed: 1..{MAX_LIST}")
+        edits: list[tuple[EditT | None, str]] = []
+        for item in actions:
+            edit, error = item, ""
+            if isinstance(item, Mapping):
+                try:
+                    edit = self._from_json(item)
+                except EditError as e:
+                    edit, error = None, str(e)
+            elif not dataclasses.is_dataclass(item) and not isinstance(item, Command):
+                edit, error = None, f"not an action: {type(item).__name__}; allowed: an edit or its object"
+            if isinstance(edit, Command):
+                edit, error = None, f"{edit.value} stands alone; allowed in a list: edits"
+            edits.append((edit, error))
+        return self._step(None, "", edits)
+
     def refuse(self, message: str) -> StepResult:
         """Run a step whose action could not be read at all: it is charged, and `message` becomes its edit error."""
         return self._step(None, message)
 
-    def _record(self, action: EditT | Command | None, verdict: Verdict | None) -> None:
-        # An action that cannot be decoded has no edit; replaying the marker is refused, and charged, just as it was.
-        step: dict[str, Any] = {"action": {"op": "unreadable"} if action is None else self._to_json(action)}
-        if self._edit_error:
-            step["edit_error"] = self._edit_error
+    def _record(
+        self,
+        action: EditT | Command | None,
+        verdict: Verdict | None,
+        edits: list[tuple[EditT | None, str]] | None,
+    ) -> None:
+        single = [(action, self._edit_error)] if edits is None else edits
+        group = {} if edits is None else {"group": len(self._steps)}
+        for one, error in single:
+            # What cannot be decoded has no edit; replaying the marker is refused, and charged, just as it was.
+            step: dict[str, Any] = {"action": {"op": "unreadable"} if one is None else self._to_json(one), **group}
+            if error:
+                step["edit_error"] = error
+            self._steps.append(step)
         if verdict is not None:
-            step["verdict"] = dict(self._verdict_info)
-        self._steps.append(step)
+            self._steps[-1]["verdict"] = dict(self._verdict_info)
 
     def trace(self) -> dict[str, Any]:
         """Return the episode so far as a JSON-ready object: task, settings, tool versions, single edits, outcome."""

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -53,5 +54,13 @@ def load_trace(path: str | Path) -> dict[str, Any]:
 
 
 def trace_actions(trace: Mapping[str, Any]) -> list[Any]:
-    """Return the actions of a trace in JSON form, for `EditEnv.replay`."""
-    return [step["action"] for step in trace["steps"]]
+    """Return the actions of a trace in JSON form, for `EditEnv.replay`.
+
+    Single edits that were run as one list (equal ``group``) come as a list, so that a replay charges the same.
+    """
+    actions: list[Any] = []
+    for _, steps in groupby(trace["steps"], key=lambda step: step.get("group", -1)):
+        members = list(steps)
+        grouped = "group" in members[0]
+        actions += [[s["action"] for s in members]] if grouped else [s["action"] for s in members]
+    return actions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from edagym.verifiers.verdict import Verdict
 
 MIN_BUDGET = 40
 """Least default budget; beyond it, twice the edits of the task's reference."""
+
+MAX_ROUNDS = 100
 
 
 class _Prepared:
@@ -54,6 +56,9 @@ class FETEnv(SuiteEnv[FETTask, Edit]):
         tasks: Task objects or suite ids to choose from, instead of a suite.
         guard_inputs: Refuse edits of read-only layers (True), or leave them to the verifier (False; paper, Appendix B).
         render_size: Width and height of pictures, pixels, 16 to 4,096 each.
+        rounds: Budget of text policies in rounds of one list of edits and one verify, 1 to `MAX_ROUNDS`; None: the
+            budget is counted in edits.
+        rounds_per: Whether there are so many rounds for the whole layout, or for each layer to be drawn.
         **kwargs: See `EditEnv`: criterion, budget, stop_on_success, reward, on_tool_error, render_mode.
 
     Raises:
@@ -62,6 +67,7 @@ class FETEnv(SuiteEnv[FETTask, Edit]):
     """
 
     task_type = FETTask
+    takes_lists = True
 
     def __init__(
         self,
@@ -70,10 +76,18 @@ class FETEnv(SuiteEnv[FETTask, Edit]):
         *,
         guard_inputs: bool = True,
         render_size: Sequence[int] = (512, 512),
+        rounds: int | None = None,
+        rounds_per: Literal["layout", "layer"] = "layout",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.guard_inputs = guard_inputs
+        if rounds is not None and not (isinstance(rounds, int) and 1 <= rounds <= MAX_ROUNDS):
+            raise ValueError(f"rounds must be a whole number in 1..{MAX_ROUNDS}, got {rounds!r}")
+        if rounds_per not in ("layout", "layer"):
+            raise ValueError(f"rounds_per must be 'layout' or 'layer', got {rounds_per!r}")
+        self.rounds = rounds
+        self.rounds_per = rounds_per
         if len(render_size) != 2 or not all(16 <= n <= 4096 for n in render_size):
             raise ValueError(f"render_size must be two numbers in 16..4096, got {render_size!r}")
         self.render_size = (int(render_size[0]), int(render_size[1]))
@@ -103,6 +117,13 @@ class FETEnv(SuiteEnv[FETTask, Edit]):
         return self._ready.view
 
     @property
+    def prompt(self) -> str:
+        """The task as a text for language models (scaffold C0)."""
+        from edagym.envs.fet.prompt import render_prompt
+
+        return render_prompt(self.view)
+
+    @property
     def layout(self) -> FETLayout:
         """A copy of the current layout."""
         assert self._layout is not None, "there is no layout before reset()"
@@ -129,6 +150,8 @@ class FETEnv(SuiteEnv[FETTask, Edit]):
     # -- EditEnv ---------------------------------------------------------------------------------------------------
 
     def _default_budget(self, task: FETTask) -> int:
+        if self.rounds is not None:
+            return 2 * self.rounds * (len(task.required_layers) if self.rounds_per == "layer" else 1)
         return min(max(2 * int(task.metadata.get("reference_edits", 0)), MIN_BUDGET), MAX_BUDGET)
 
     def _begin(self, task: FETTask) -> None:

@@ -5,7 +5,8 @@ The hierarchy tells a caller who is at fault, because only one of the three may 
 * `TaskError`: the task's own data is wrong. Nobody can be scored on it.
 * `EditError`: an agent's edit is refused. It becomes an observation and the episode goes on.
 * `FlowError`: a design cannot be implemented (it does not fit, does not synthesise). A real outcome that an agent sees.
-* `ToolError` (`ToolTimeout`): an engine or external tool failed. It is never scored as a reward of 0.
+* `ToolError` (`ToolTimeout`, `ModelError`): an engine, external tool or model server failed. It is never scored as a
+  reward of 0.
 * `PolicyError`: a policy's output cannot be read. It becomes an observation and is counted apart.
 
 Every error carries `field`, `value` and `allowed` where these are known, so that messages can be machine-read.
@@ -68,6 +69,10 @@ class ToolError(EDAGymError):
 
 class ToolTimeout(ToolError):
     """An engine or an external tool ran past its time limit."""
+
+
+class ModelError(ToolError):
+    """A model server gave no usable answer, retries included: an infrastructure failure, never one of the agent."""
 
 
 class PolicyError(EDAGymError):
