@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from gymnasium.utils.env_checker import data_equivalence
 pytest.importorskip("pettingzoo", reason="PettingZoo is in the extra `rl`")
 
 from gymnasium.error import ResetNeeded
-from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+from pettingzoo.utils import parallel_to_aec
 
-from edagym.envs.multiagent.fet_parallel import FETParallelEnv
+from edagym.envs.multiagent.fet_parallel import FETParallelEnv, concerns
 from edagym.spaces import AddPolygon, Command
+from edagym.verifiers.verdict import CheckResult
 
 FLAKES = [(box(0, 0, 20, 6), ()), (box(0, 20, 20, 26), ())]
 TASK = make_task(FLAKES, (1, 1))
@@ -45,6 +48,18 @@ def test_api():
         warnings.simplefilter("error")
         parallel_api_test(FETParallelEnv(tasks=[TASK]), num_cycles=60)
         parallel_seed_test(lambda: FETParallelEnv(suite="FET-L3"), num_cycles=20)
+
+
+def test_rendering():
+    # Without a window: a display is none of the suite's requirements.
+    class Headless(FETParallelEnv):
+        metadata: ClassVar = {**FETParallelEnv.metadata, "render_modes": ["rgb_array", "ansi"]}
+
+    render_test(lambda render_mode: parallel_to_aec(Headless(tasks=[TASK], render_mode=_mode(render_mode))))
+
+
+def _mode(mode: str) -> str:
+    return "ansi" if mode == "human" else mode
 
 
 def test_every_agent_sees_its_own_flake():
@@ -79,6 +94,28 @@ def test_the_team_solves_the_task_and_shares_the_reward():
     assert env.agents == []
     with pytest.raises(ResetNeeded):
         env.step({})
+
+
+def test_each_flake_can_have_a_reward_of_its_own():
+    env = make_env(reward="flake")
+    for edit in device(0):
+        _, rewards, *_ = act(env, edit, AddPolygon("gate", box(-9, 40, -5, 44)))
+        assert set(rewards.values()) == {0.0}
+    _, rewards, *_, infos = act(env, Command.SUBMIT, Command.SUBMIT)
+    assert not infos["flake_1"]["is_success"]
+    assert rewards == {"flake_1": 1.0, "flake_2": 0.0}
+    with pytest.raises(ValueError, match="reward must be"):
+        FETParallelEnv(tasks=[TASK], reward="mine")
+
+
+def test_whose_a_failed_check_is():
+    regions = TASK.view().regions
+    named = CheckResult("transistor_count:flake_2", "transistor_count", False, where=(0, 0, 20, 6))
+    placed = CheckResult("min_width:gate", "min_width", False, where=(1, 1, 2, 2))
+    nowhere = CheckResult("layer_not_empty:gate", "layer_not_empty", False)
+    apart = CheckResult("min_width:gate", "min_width", False, where=(100, 100, 101, 101))
+    found = {c.id + str(c.where): [concerns(c, r, regions) for r in regions] for c in (named, placed, nowhere, apart)}
+    assert list(found.values()) == [[False, True], [True, False], [True, True], [True, True]]
 
 
 def test_submit_waits_for_everybody():

@@ -2,13 +2,17 @@
 
 All agents draw on one layout. In every step each agent acts; edits are applied in agent order and each is charged to
 the common budget. If any agent asks for a verify, one is run after the edits and charged once. The team submits in the
-step in which every agent says submit or declare_infeasible; until then such an action waits and costs nothing. The
-reward is the team's, the same for all.
+step in which every agent says submit or declare_infeasible; until then such an action waits and costs nothing.
+
+The reward is the team's, the same for all, or, with ``reward="flake"``, each agent's own at the end of the episode: 1
+if no failed check of the final verdict is the agent's (`concerns`). Checks say where their first violation lies, so that
+of several agents who break one rule only the first is blamed.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -21,10 +25,30 @@ from edagym.errors import EditError
 from edagym.spaces.actions import Command, EditSpace
 from edagym.spaces.contours import MAX_REGIONS, MAX_RING_POINTS
 from edagym.spaces.rings import MAX_COORD_UM
+from edagym.task_assets.fet.task import Region
+from edagym.verifiers.verdict import CheckResult
 
 _FINAL = (Command.SUBMIT, Command.DECLARE_INFEASIBLE)
 
 Agents = dict[str, Any]
+
+
+def concerns(check: CheckResult, region: Region, regions: Sequence[Region]) -> bool:
+    """Return whether a check is about a region: it names it, or else its violation lies at it, or at none of them."""
+    named = {r.name for r in regions} & set(check.id.split(":"))
+    if named or check.where is None:
+        return not named or region.name in named
+    at = [r.name for r in regions if _touch(_bounds(r), check.where)]
+    return not at or region.name in at
+
+
+def _bounds(region: Region) -> tuple[float, float, float, float]:
+    xs, ys = zip(*region.hull)
+    return (min(xs), min(ys), max(xs), max(ys))
+
+
+def _touch(a: Sequence[float], b: Sequence[float]) -> bool:
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
 
 
 class FETParallelEnv(ParallelEnv):
@@ -37,12 +61,19 @@ class FETParallelEnv(ParallelEnv):
 
     Args:
         env: The environment to share; None: `FETEnv` (or `FETTrainEnv` for suite ``"FET-Train"``) with `kwargs`.
+        reward: ``"team"``: the shared environment's reward for all; ``"flake"``: each agent's own (module docstring).
         **kwargs: Keyword arguments of that environment.
+
+    Raises:
+        ValueError: If `reward` is unknown.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**FETEnv.metadata, "name": "fet_parallel_v0", "is_parallelizable": True}
 
-    def __init__(self, env: FETEnv | None = None, **kwargs: Any) -> None:
+    def __init__(self, env: FETEnv | None = None, *, reward: Literal["team", "flake"] = "team", **kwargs: Any) -> None:
+        if reward not in ("team", "flake"):
+            raise ValueError(f"reward must be 'team' or 'flake', got {reward!r}")
+        self.reward = reward
         if env is None:
             train = kwargs.get("suite") == "FET-Train"
             if train:
@@ -131,11 +162,25 @@ class FETParallelEnv(ParallelEnv):
             self.agents = []
         return (
             observations,
-            dict.fromkeys(agents, reward),
+            self._rewards(agents, reward),
             dict.fromkeys(agents, terminated),
             dict.fromkeys(agents, truncated),
             infos,
         )
+
+    def _rewards(self, agents: list[str], team: float) -> dict[str, float]:
+        verdict = self._env.verdict
+        # After a tool failure the team's reward is NaN, and so is everybody's.
+        if self.reward == "team" or np.isnan(team):
+            return dict.fromkeys(agents, team)
+        if not self._env.ended or verdict is None:
+            return dict.fromkeys(agents, 0.0)
+        regions = self._env.view.regions
+        failed = verdict.failed(self._env.criterion)
+        return {
+            agent: float(not any(concerns(check, region, regions) for check in failed))
+            for agent, region in zip(agents, regions)
+        }
 
     def _shared(self, observation: Agents, info: Agents) -> tuple[Agents, Agents]:
         """Give every agent its own copy, with its flake added."""
