@@ -1,0 +1,99 @@
+"""FET layouts from the prompt: read it, place devices by geometry, wire outputs, answer with edits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import shapely
+
+from .fet_chain import GATE_GAP, MARGIN, Blocked, Chain, chains
+from .fet_prompt import MARK, Flake, Problem, read_prompt
+
+# Kept from other flakes.
+_FLAKE_GAP = 0.15
+# How far around a flake obstacles matter.
+_REACH = 6.0
+_PAD = 0.1
+
+Edit = dict[str, Any]
+
+
+def matches(messages: list[dict[str, str]]) -> bool:
+    """Whether a message holds a FET prompt."""
+    return any(MARK in m["content"] for m in messages)
+
+
+def reply(messages: list[dict[str, str]], schema: dict[str, Any] | None) -> str:
+    """Return the answer to a FET prompt, with the feedback after it taken into account."""
+    problem = None
+    for message in messages:
+        problem = read_prompt(message["content"]) or problem
+    edits = [] if problem is None else draw(problem, {})
+    return json.dumps(edits)
+
+
+def draw(problem: Problem, variants: dict[str, int]) -> list[Edit]:
+    """Return the edits of a whole layout.
+
+    Args:
+        problem: The task.
+        variants: Number of the variant to draw of each flake; 0 where missing.
+    """
+    done: dict[str, Chain] = {}
+    for flake in problem.flakes:
+        blocked = _blocked(problem, flake, done)
+        chain = next(chains(problem, flake, blocked, variants.get(flake.name, 0)), None)
+        if chain is not None:
+            done[flake.name] = chain
+    return _edits(problem, done)
+
+
+def _blocked(problem: Problem, flake: Flake, done: dict[str, Chain]) -> Blocked:
+    """Return what is in the way of a flake's devices: other flakes, and what was drawn before."""
+    here = shapely.Polygon(flake.hull).buffer(_REACH)
+    flakes = [shapely.Polygon(f.hull) for f in problem.flakes if f is not flake]
+    gates = [g for chain in done.values() for g in chain.gates]
+    contacts = [c for chain in done.values() for c in chain.contacts if c is not None]
+    near = [[s for s in shapes if s.intersects(here)] for shapes in (flakes, gates, contacts)]
+    flakes, gates, contacts = near
+
+    def grown(*groups: tuple[list[Any], float]) -> list[Any]:
+        total = [s.buffer(d, join_style="mitre") for shapes, d in groups for s in shapes]
+        if not total:
+            return []
+        union = shapely.union_all(total)
+        shapely.prepare(union)
+        return [union]
+
+    separation, spacing = problem.separation + MARGIN, problem.spacing + MARGIN
+    return Blocked(
+        gates=grown((flakes, _FLAKE_GAP), (gates, GATE_GAP), (contacts, separation)),
+        contacts=grown((flakes, _FLAKE_GAP), (gates, separation), (contacts, spacing)),
+    )
+
+
+def _edits(problem: Problem, done: dict[str, Chain]) -> list[Edit]:
+    edits: list[Edit] = []
+    layers = problem.layers
+    gates = [g for chain in done.values() for g in chain.gates]
+    contacts = [c for chain in done.values() for c in chain.contacts if c is not None]
+    for name in layers.get("contact", ()):
+        edits += [_polygon(name, c) for c in contacts]
+    for name in layers.get("gate electrode", ()):
+        edits += [_polygon(name, g) for g in gates]
+    for name in layers.get("dielectric", ()):
+        edits += [_polygon(name, g.buffer(0.2, join_style="mitre")) for g in gates]
+    vias = [c.buffer(-(problem.enclosure + MARGIN), join_style="mitre") for c in contacts]
+    vias = [v for v in vias if not v.is_empty]
+    for name in layers.get("via", ()):
+        edits += [_polygon(name, v) for v in vias]
+    for name in layers.get("pad cover", ()):
+        edits += [_polygon(name, v.buffer(_PAD, join_style="mitre")) for v in vias]
+    return edits
+
+
+def _polygon(layer: str, shape: Any) -> Edit:
+    points = np.round(shapely.get_coordinates(shape.exterior)[:-1], 3)
+    return {"op": "add_polygon", "layer": layer, "points": (points + 0.0).tolist()}
