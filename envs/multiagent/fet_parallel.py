@@ -5,8 +5,8 @@ the common budget. If any agent asks for a verify, one is run after the edits an
 step in which every agent says submit or declare_infeasible; until then such an action waits and costs nothing.
 
 The reward is the team's, the same for all, or, with ``reward="flake"``, each agent's own at the end of the episode: 1
-if no failed check of the final verdict is the agent's (`concerns`). Checks say where their first violation lies, so that
-of several agents who break one rule only the first is blamed.
+if no failed check of the final verdict is the agent's (`concerns`). Checks say where their first violation lies: of
+several agents who break one rule only the first is blamed.
 """
 
 from __future__ import annotations
