@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from ppa_engine import need_engine
 from ppa_models import FUNCTIONS, MODELS, signed
 
 from edagym.errors import TaskError
@@ -16,7 +17,7 @@ from edagym.verifiers.ppa.simulate import Simulator, lane_value, pack, unpack
 from edagym.verifiers.ppa.stimulus import directed_vectors, literals, random_value
 from edagym.verifiers.ppa.traces import Traffic, run_traffic
 
-pytest.importorskip("pyosys")
+need_engine()
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from test_ppa_task import make_sweep
 from edagym.envs.ppa.env import PPAEnv, PPATrainEnv
 from edagym.envs.ppa.prompt import render_prompt
 from edagym.envs.ppa.viewer import render_svg
-from edagym.errors import EditError, TaskError, ToolError
+from edagym.errors import EditError, TaskError, ToolError, ToolTimeout
 from edagym.spaces.actions import Command
 from edagym.spaces.knobs import knob_rows
 from edagym.spaces.ppa_actions import (
@@ -260,17 +260,84 @@ def test_a_failed_run_is_seen_and_keeps_the_last_values():
     assert env.step_edit(Command.VERIFY)[4]["flow_error"] == ""
 
 
-def test_a_tool_failure_is_never_scored():
-    env = make_env(on_tool_error="truncate")
-    env.step_edit(ReplaceText("src/adder.v", "a + b", "a + b /* crash */"))
+class FailingFlow(FormulaFlow):
+    """Raises an error on runs whose number, from 1, or source says so."""
+
+    def __init__(self, error, runs=(), word="never finished"):
+        super().__init__()
+        self.error, self.runs, self.word = error, runs, word
+
+    def run(self, design):
+        result = super().run(design)
+        if self.calls in self.runs or self.word in design.files["src/adder.v"]:
+            raise self.error
+        return result
+
+
+CRASH = ToolError("the engine crashed", field="yosys", value=-11)
+LATE = ToolTimeout("yosys ran too long", field="yosys", value=300)
+ENDLESS = ReplaceText("src/adder.v", "a + b", "a + b /* never finished */")
+
+
+@pytest.mark.parametrize("error", [CRASH, LATE])
+def test_a_tool_failure_is_never_scored(error):
+    env = make_env(backend=FailingFlow(error, [1]), on_tool_error="truncate")
+    env.step_edit(SetKnob("CORE_UTILIZATION", "40"))
     _, reward, terminated, truncated, info = env.step_edit(Command.VERIFY)
     assert np.isnan(reward)
     assert (terminated, truncated, info["ended"]) == (False, True, "tool_error")
-    assert "crashed" in info["error"]
-    raising = make_env()
-    raising.step_edit(ReplaceText("src/adder.v", "a + b", "a + b /* crash */"))
-    with pytest.raises(ToolError, match="crashed"):
-        raising.step_edit(Command.VERIFY)
+    assert str(error) in info["error"]
+    with pytest.raises(type(error)):
+        make_env(backend=FailingFlow(error, [1])).step_edit(Command.VERIFY)
+
+
+@pytest.mark.parametrize(("error", "runs"), [(CRASH, 3), (LATE, 2)])
+def test_changed_sources_that_the_engine_cannot_manage_are_a_failed_run(error, runs):
+    flow = FailingFlow(error)
+    env = make_env(backend=flow)
+    env.step_edit(ENDLESS)
+    observation, reward, _, _, info = env.step_edit(Command.VERIFY)
+    assert (reward, info["ended"], info["error"]) == (0.0, "", "")
+    assert info["flow_error"].startswith("synthesis: fails on the changed sources")
+    assert str(error) in info["text"]
+    assert observation["last_flow_error"].tolist() == [1]
+    # The changed design (a crash: twice), and the task's own as the control.
+    assert flow.calls == runs
+    env.step_edit(ReplaceText("src/adder.v", " /* never finished */", ""))
+    assert env.step_edit(Command.VERIFY)[4]["flow_error"] == ""
+
+
+def test_an_engine_that_fails_on_the_original_too_is_no_verdict():
+    for error, runs in ((CRASH, (1, 2, 3)), (LATE, (1, 2))):
+        env = make_env(backend=FailingFlow(error, runs))
+        env.step_edit(ReplaceText("src/adder.v", "a + b", "b + a"))
+        with pytest.raises(type(error)):
+            env.step_edit(Command.VERIFY)
+
+
+def test_a_crash_that_does_not_happen_again_costs_nothing():
+    env = make_env(backend=FailingFlow(CRASH, [1]))
+    env.step_edit(ReplaceText("src/adder.v", "a + b", "b + a"))
+    assert env.step_edit(Command.VERIFY)[4]["flow_error"] == ""
+
+
+def test_a_functional_check_that_never_ends_is_a_failed_check():
+    def check(task, design):
+        if "never finished" in design.files["src/adder.v"]:
+            raise LATE
+        return same_function(task, design)
+
+    env = make_env(function_check=check)
+    for edit in TASK.reference:
+        env.step_any(edit)
+    env.step_edit(ENDLESS)
+    info = env.step_edit(Command.VERIFY)[4]
+    assert not info["is_success"]
+    assert "cannot be checked" in info["function"]
+    dead = make_env(function_check=lambda task, design: check(task, task.design.replaced("src/adder.v", ENDLESS.new)))
+    dead.step_edit(ENDLESS)
+    with pytest.raises(ToolTimeout):
+        dead.step_edit(Command.VERIFY)
 
 
 def test_a_fault_of_the_flow_is_a_tool_failure():
@@ -278,8 +345,11 @@ def test_a_fault_of_the_flow_is_a_tool_failure():
         def run(self, design):
             return [][1]
 
-    with pytest.raises(ToolError, match="IndexError"):
-        make_env(backend=Broken()).step_edit(Command.VERIFY)
+    for edit in (SetKnob("CORE_UTILIZATION", "40"), ReplaceText("src/adder.v", "a + b", "b + a")):
+        env = make_env(backend=Broken())
+        env.step_edit(edit)
+        with pytest.raises(ToolError, match="IndexError"):
+            env.step_edit(Command.VERIFY)
 
 
 def test_another_engine_is_a_tool_failure():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ppa_engine import need_engine
 from ppa_rewrites import edited
 
 from edagym.errors import ToolError, ToolTimeout
@@ -10,7 +11,7 @@ from edagym.task_assets.ppa.designs import Interface, load_design
 from edagym.verifiers.ppa import equivalence
 from edagym.verifiers.ppa.equivalence import check_equivalence
 
-pytest.importorskip("pyosys")
+need_engine()
 
 COMBINATIONAL = Interface("combinational")
 CLOCKED = Interface("pipelined", "clk", "rst")

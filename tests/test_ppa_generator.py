@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ppa_engine import need_engine
 
 from edagym.cli import main
 from edagym.envs.ppa import sweep as sweeps
@@ -23,7 +24,7 @@ from edagym.task_assets.ppa.sweep import FOLDER, Sweep, SweepPoint, load_sweeps
 from edagym.task_assets.ppa.task import METRICS
 from edagym.verifiers.ppa.equivalence import check_equivalence
 
-pytest.importorskip("pyosys")
+need_engine()
 SUITE = FOLDER.parent / "suite"
 SMALL = "traffic_light"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from ppa_engine import need_engine
 from ppa_mutants import ATTACKS, FAULTS, MUTANTS, Mutant
 
 from edagym.task_assets.ppa.designs import load_design
 from edagym.verifiers.ppa.equivalence import EquivalenceResult, check_equivalence
 
-pytest.importorskip("pyosys")
+need_engine()
 
 # What the paper's random simulation lets through: one in a thousand inputs, a long wait, or a state that nothing sets.
 STRICT_ONLY = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from ppa_engine import need_engine
 from ppa_rewrites import REWRITES, Rewrite
 
 from edagym.task_assets.ppa.designs import load_design
 from edagym.verifiers.ppa.equivalence import check_equivalence
 
-pytest.importorskip("pyosys")
+need_engine()
 
 
 def test_there_are_enough() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ppa_engine import need_engine
 
 from edagym.errors import FlowError, ToolTimeout
 from edagym.task_assets.ppa.designs import Interface
@@ -14,7 +15,7 @@ from edagym.verifiers.ppa.rtl import elaborate
 from edagym.verifiers.ppa.simulate import Simulator, lane_value, pack, unpack
 from edagym.verifiers.ppa.stimulus import carry_runs, corner_values, directed_vectors, literals, random_planes
 
-pytest.importorskip("pyosys")
+need_engine()
 
 OPERATORS = {
     "a + b": lambda a, b: a + b,

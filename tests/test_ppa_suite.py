@@ -6,6 +6,7 @@ import json
 from functools import cache
 
 import pytest
+from ppa_engine import need_engine
 
 from edagym.envs.ppa.flow.embedded import EmbeddedFlow
 from edagym.envs.ppa.generator import MIN_GAP, check_tasks, greedy_outcomes
@@ -17,7 +18,7 @@ from edagym.task_assets.ppa.suite import SIZES, load_task, task_folder, task_ids
 from edagym.task_assets.ppa.sweep import FOLDER, load_sweeps
 from edagym.task_assets.ppa.task import METRICS
 
-pytest.importorskip("pyosys")
+need_engine()
 IDS = task_ids()
 MULTI = task_ids("PPA-Multi")
 QUICK = ("Performance-L1/q1", "Performance-L3/q5", "Power-L2/q3", "Area-L1/q1", "Multi-L1/q3", "Multi-L2/q6")

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -122,6 +124,65 @@ def test_source_that_never_ends_is_a_timeout():
       initial begin y = 0; for (i = 0; i < 2000000000; i = i + 1) y = y + i; end endmodule"""
     with pytest.raises(ToolTimeout):
         synthesise({"a.v": text}, SynthOptions("m"), timeout_s=2)
+
+
+BOMBS = {
+    "generate": "genvar g; generate for (g = 0; g < 100000000; g = g + 1) begin: x wire w = a; end endgenerate",
+    "endless": "genvar g; generate for (g = 0; g < 1; g = g + 0) begin: x wire w = a; end endgenerate",
+    "instances": "split #(.N(60)) u (a, y);",
+    "constant": "function automatic integer f (input integer x); f = f(x + 1); endfunction localparam Z = f(1);",
+    "memory": "reg [7:0] mem [0:1073741823]; always @(posedge a) mem[{30{a}}] <= {8{a}}; assign y = ^mem[{30{~a}}];",
+    "nesting": f"assign y = {'a ? ' * 100_000} a {': a' * 100_000};",
+    "macros": "assign y = `M0 a;",
+    "wide": "wire [1999999999:0] w = {2000000000{a}};",
+    "product": "wire [8191:0] w = {4096{a}} * {4096{~a}}; assign y = ^w;",
+}
+SPLIT = """
+module split #(parameter N = 0) (input a, output y);
+  generate
+    if (N == 0) assign y = ~a;
+    else begin wire p; split #(N - 1) u (a, p); split #(N - 1) v (p, y); end
+  endgenerate
+endmodule
+"""
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_sources_that_explode_are_bounded(bomb):
+    macros = "".join(f"`define M{i} `M{i + 1} `M{i + 1}\n" for i in range(40)) + "`define M40 a ^\n"
+    text = f"{macros}module m (input a, output y); {BOMBS[bomb]} endmodule\n{SPLIT}"
+    with pytest.raises((FlowError, ToolError)) as caught:
+        synthesise({"a.v": text}, SynthOptions("m"), timeout_s=1, memory_mb=1024)
+    assert caught.value.field in ("synthesis", "yosys")
+
+
+def test_huge_outputs_are_refused(monkeypatch):
+    monkeypatch.setattr(yosys, "MAX_OUTPUT_BYTES", 1000)
+    with pytest.raises(FlowError, match="too big"):
+        synthesise({"a.v": COUNTER}, SynthOptions("counter"))
+
+
+def test_operator_without_cells_is_the_designs_fault():
+    text = "module m (input [7:0] a, output [7:0] y); assign y = a ** a; endmodule"
+    for _ in range(2):
+        with pytest.raises(FlowError, match="pow"):
+            synthesise({"a.v": text}, SynthOptions("m"))
+
+
+def test_the_engine_stays_out_of_this_process():
+    # pyosys opens the symbols of all later libraries to each other, and SDL then crashes.
+    code = """
+import os, sys
+from edagym.envs.ppa.flow.synth import SynthOptions, synthesise
+from edagym.verifiers.ppa.rtl import elaborate
+before = sys.getdlopenflags()
+sources = {"a.v": "module m (input a, b, output y); assign y = a & b; endmodule"}
+synthesise(sources, SynthOptions("m"))
+elaborate(sources, "m", None)
+assert not any(name.split(".")[0] == "pyosys" for name in sys.modules)
+assert sys.getdlopenflags() == before
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_memory_limit_and_unknown_command_are_tool_errors():

@@ -2,6 +2,12 @@
 
 Backends are deterministic by contract: the same files under the same engine give the same report. So results are kept
 by the digest of the files, and a state that a searching policy comes back to costs nothing but its charge.
+
+Who is at fault where an engine runs out of time or memory, or crashes? With the task's own sources, the tool: a
+`ToolError`, and no verdict. With changed sources it may be either, and an agent that could void an episode by a source
+that synthesis never finishes would lose no bad episode. So the engine is put to the test: where it fails on the changed
+sources (twice, unless it ran out of time) and at once thereafter still manages the task's own, without any cache, the
+change is at fault, and the run is a failed one that the agent sees.
 """
 
 from __future__ import annotations
@@ -12,10 +18,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from edagym.envs.ppa.flow.backend import FlowBackend, FlowResult
-from edagym.errors import EDAGymError, FlowError, ToolError
+from edagym.errors import FlowError, ToolError, ToolTimeout
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.task import PPATask
 from edagym.verifiers.ppa.verifier import SAME_SOURCES, FunctionCheck, check_comparable
@@ -28,6 +34,8 @@ BACKENDS = {
     "orfs": "edagym.envs.ppa.flow.orfs:OrfsFlow",
 }
 _MAX_RESULTS = 512
+_STAGES = {"yosys": "synthesis", "abc": "synthesis"}
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -121,14 +129,9 @@ class FlowRunner:
                 allowed=f"{task.backend}: {task.engine}",
             )
         try:
-            result = backend.run(design)
+            result = self._attribute(task, design, lambda d: _run(backend, d))
         except FlowError as e:
             return Outcome(None, str(e))
-        except EDAGymError:
-            raise
-        except Exception as e:
-            # The design comes from an agent: a fault of the flow that it uncovers is the tool's, and no verdict on it.
-            raise ToolError(f"the flow broke ({type(e).__name__}: {e})", field="flow") from e
         return Outcome(result, "", self.check(task, design))
 
     def check(self, task: PPATask, design: DesignFiles) -> FunctionCheck:
@@ -138,13 +141,30 @@ class FlowRunner:
         found = self._checks.get(digest)
         if found is None:
             try:
-                found = self._function(task, design)
+                found = self._attribute(task, design, lambda d: self._function(task, d))
             except FlowError as e:
                 found = FunctionCheck(False, False, f"the function cannot be checked: {e}")
             self._checks[digest] = found
             if len(self._checks) > _MAX_RESULTS:
                 self._checks.popitem(last=False)
         return found
+
+    def _attribute(self, task: PPATask, design: DesignFiles, evaluate: Callable[[DesignFiles], _T]) -> _T:
+        """Return what an evaluation gives; raises `FlowError` instead of `ToolError` where the design is at fault."""
+        try:
+            return evaluate(design)
+        except ToolError as e:
+            if design.sources == task.design.sources:
+                raise
+            error = e
+        if not isinstance(error, ToolTimeout):
+            try:
+                return evaluate(design)
+            except ToolError as e:
+                error = e
+        evaluate(_control(task, design))  # raises where the engine itself has a fault
+        stage = _STAGES.get(error.field or "flow", error.field)
+        raise FlowError(f"{stage}: fails on the changed sources, not on the original ones ({error})", field=stage)
 
     def recall(self, digest: str) -> FlowResult | None:
         """Return the kept result of a design by its digest, or None: nothing is run."""
@@ -155,6 +175,22 @@ class FlowRunner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_outcomes": OrderedDict(), "_checks": OrderedDict()}
+
+
+def _run(backend: FlowBackend, design: DesignFiles) -> FlowResult:
+    try:
+        return backend.run(design)
+    except (FlowError, ToolError):
+        raise
+    except Exception as e:
+        # The design comes from an agent: a fault of the flow that it uncovers must not end the program.
+        raise ToolError(f"the flow broke ({type(e).__name__}: {e})", field="flow") from e
+
+
+def _control(task: PPATask, design: DesignFiles) -> DesignFiles:
+    """Return the task's design in files that no cache has seen: one source ends in a comment of its own."""
+    path = next(iter(task.design.sources))
+    return task.design.replaced(path, f"{task.design.sources[path]}\n// control of {design.digest()}\n")
 
 
 @cache

@@ -29,6 +29,8 @@ ENGINE_VERSION = "0.58"
 TIMEOUT_S = 300.0
 MEMORY_MB = 6144
 MAX_LOG_BYTES = 16_000_000
+MAX_OUTPUT_BYTES = 256_000_000
+"""Largest output that is read back; a netlist takes about 800 bytes per cell."""
 
 _CHILD = Path(__file__).with_name("yosys_child.py")
 _ERROR = re.compile(r"^(?:\S+:\d+: )?ERROR: (.*)$", re.MULTILINE)
@@ -148,7 +150,8 @@ def run_yosys(
         memory_mb: Limit of each process's address space, MiB.
 
     Raises:
-        FlowError: With `field` ``"synthesis"``, if Yosys finds fault with the sources or they reach outside themselves.
+        FlowError: With `field` ``"synthesis"``, if Yosys finds fault with the sources, they reach outside themselves,
+            or an output is larger than `MAX_OUTPUT_BYTES`.
         ToolTimeout: If the limit is over.
         ToolError: If the engine is missing, has another version, has crashed, or has not written an output.
     """
@@ -205,6 +208,9 @@ def _run(
         for path in outputs:
             if not (work / path).is_file():
                 raise ToolError(f"{tool} has not written a file", field=tool, value=path)
+            if (size := (work / path).stat().st_size) > MAX_OUTPUT_BYTES:
+                message = f"the design is too big: {tool} wrote {size} bytes to {path}"
+                raise FlowError(message, field="synthesis", value=size, allowed=MAX_OUTPUT_BYTES)
             found[path] = (work / path).read_bytes()
     return ToolRun(log, found)
 

@@ -65,6 +65,7 @@ class EmbeddedFlow:
 
     Args:
         cache: Whether synthesis results are kept and looked up.
+        timeout_s: Wall-clock limit of synthesis, seconds.
 
     Attributes:
         stages: CPU time per stage of the latest run.
@@ -72,8 +73,8 @@ class EmbeddedFlow:
 
     name = "embedded"
 
-    def __init__(self, cache: bool = True) -> None:
-        self.cache = cache
+    def __init__(self, cache: bool = True, timeout_s: float = yosys.TIMEOUT_S) -> None:
+        self.cache, self.timeout_s = cache, timeout_s
         self.stages = Stages()
 
     @property
@@ -92,7 +93,7 @@ class EmbeddedFlow:
         vts = config.names("ASAP7_USE_VT")
         with self.stages.stage("synth"):
             options = SynthOptions(config.design_name, vts[0], config.flag("ABC_AREA"))
-            result = synthesise(design.sources, options, cache=self.cache)
+            result = synthesise(design.sources, options, cache=self.cache, timeout_s=self.timeout_s)
             netlist = result.netlist(load_technology())
         cells = sum(result.counts.values())
         if cells > MAX_CELLS:

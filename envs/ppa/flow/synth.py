@@ -233,6 +233,9 @@ def _run(
     module = json.loads(run.outputs["netlist.json"])["modules"].get(options.top)
     if module is None or not module["cells"]:
         raise FlowError("nothing is left of the design after synthesis", field="synthesis", value=options.top)
+    if left := sorted({cell["type"] for cell in module["cells"].values()} - set(technology.index)):
+        message = "synthesis: the library has no cells for an operator of the sources"
+        raise FlowError(message, field="synthesis", value=left[0])
     kept = {
         "ports": module["ports"],
         "cells": {
