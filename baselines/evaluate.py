@@ -1,276 +1,376 @@
-"""`evaluate`: a policy on suites, several seeds, in processes; rates per level with 95 % intervals.
+"""`evaluate`: tasks x attempts x policy, in processes, into a run's folder; survives kills, and goes on where it was.
 
-``python -m edagym.baselines.evaluate --policy search --suite DRC-Essential-L1 --seeds 5 --out records.jsonl`` runs what
-the file does not hold yet and prints the table. Clocks run inside the workers and count CPU time of the policy only:
-waiting for a free core costs an attempt nothing.
+An infrastructure failure (a tool, a model server, a process, a time limit of the harness) is never an answer of the
+agent: such attempts are tried again, and if that does not help they are recorded as missing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from edagym.baselines.rollout import Env, env_options, make_env, make_policy, read_records, run_attempt, suite_name
-from edagym.errors import EDAGymError, TaskError
+from edagym.baselines.executors import Executor, make_executor
+from edagym.baselines.jobs import Job, Result
+from edagym.baselines.policies import Policy, attempt_seed
+from edagym.baselines.records import (
+    RECORD_SCHEMA,
+    Record,
+    RunFolder,
+    key_of,
+    read_records,
+    read_run,
+    task_hash,
+)
+from edagym.baselines.registry import env_options as options_of
+from edagym.baselines.registry import make_policy, refuse_credentials
+from edagym.baselines.rollout import POLICY_CRASH, Env, make_env, suite_name
+from edagym.envs.core.trace import tool_versions
+from edagym.errors import TaskError
+from edagym.verifiers.verdict import Criterion
 
-RESAMPLES = 10_000
-_Z = 1.959964  # 97.5 % quantile of the normal distribution
-_LEVEL = re.compile(r"(?:-?L[0-9]+)$")
-
-_ENVS: dict[str, Env] = {}
-
-
-def run_one(suite: str, policy: str, task_id: str, seed: int, cpu_limit_s: float | None) -> dict[str, Any]:
-    """Run one attempt in this process; return its record (`run_attempt`) with the ``actions`` to replay."""
-    made = make_policy(policy)
-    options = env_options(made)
-    key = f"{suite} {sorted(options.items())}"
-    env = _ENVS.get(key)
-    if env is None:
-        env = _ENVS[key] = make_env(suite, **options)
-    env.reset(options={"task": task_id})
-    name = suite_name(suite)
-    record = run_attempt(env, made, suite=name, episode=0, seed=seed, cpu_limit_s=cpu_limit_s)
-    return {**record, "actions": [step["action"] for step in env.trace()["steps"]]}
+SETTINGS = (
+    "policy",
+    "options",
+    "suites",
+    "tasks",
+    "attempts",
+    "seed",
+    "criterion",
+    "env_options",
+    "cpu_limit_s",
+)
+"""Entries of ``run.json`` that a run keeps for good: `evaluate` does not resume it under others."""
+_MOVABLE = ("base_url", "api_key_env", "timeout_s", "retries", "requests_per_minute", "prices")
+"""Entries of a model's options that say where it is, not what it is: these may change when a run is resumed."""
+_NOT_RETRIED = (POLICY_CRASH, "TaskError")
 
 
 def evaluate(
     policy: str,
     suites: Sequence[str],
-    seeds: Sequence[int] = (0,),
     *,
+    attempts: int = 1,
+    seed: int = 0,
     tasks: Sequence[str] | None = None,
-    workers: int = 1,
+    options: Mapping[str, Any] | None = None,
+    env_options: Mapping[str, Any] | None = None,
+    criterion: Criterion = "strict",
     cpu_limit_s: float | None = None,
     out: str | Path | None = None,
+    resume: bool = False,
+    retry_missing: bool = False,
+    workers: int = 0,
+    executor: str | Executor = "process",
+    timeout_s: float | None = None,
+    retries: int = 2,
+    allow_privileged: bool = False,
+    pictures: bool = False,
     progress: bool = True,
-) -> list[dict[str, Any]]:
-    """Run a policy on every task of suites, once per seed.
+) -> list[Record]:
+    """Run a policy on every task of suites.
+
+    Attempts run in any order and anywhere; the seed of each is a hash of suite, task, attempt and run seed. Policies
+    with ``memory`` run as one sequence per attempt number, in task order, and recall what was kept before.
 
     Args:
-        policy: Name of a policy (`edagym.baselines.rollout.POLICIES`).
+        policy: Name of a policy (`edagym.baselines.registry`).
         suites: Suite names, ids, or folders of tasks; none that makes its own tasks.
-        seeds: Run seeds.
+        attempts: Attempts per task.
+        seed: Seed of the run.
         tasks: Ids to run; None: all.
-        workers: Processes. With 1, everything runs in this process.
+        options: Options of the policy, JSON-ready.
+        env_options: Options of the environments, over those that the policy asks for; JSON-ready.
+        criterion: What counts as success for the environment: it ends an episode.
         cpu_limit_s: CPU seconds of the policy per attempt; None: no limit. See `run_attempt`.
-        out: JSONL file to which records are appended as they come. Attempts that it already holds are not run again.
+        out: Folder of the run (`edagym.baselines.records`); None: nothing is written.
+        resume: Go on with the run that `out` holds: only what is missing is run.
+        retry_missing: With `resume`: run attempts again that were recorded as missing.
+        workers: Processes; 0: everything runs in this process.
+        executor: Name of an executor (`edagym.baselines.executors`), or an executor, which the caller closes.
+        timeout_s: Seconds of wall time per attempt, after which its process is killed; None: no limit.
+        retries: How many times an attempt is tried again after an infrastructure error.
+        allow_privileged: Run policies that know what agents may not know.
+        pictures: Whether to keep a picture of each final layout.
         progress: Whether to show a progress bar.
 
     Returns:
-        One record per attempt, by suite, task and seed.
+        One record per attempt, by suite, task and attempt.
 
     Raises:
-        TaskError: If a suite, policy or task is unknown, or a suite is endless.
+        TaskError: If a suite, policy or task is unknown, a suite is endless, `out` holds a run and `resume` is not set
+            or the settings differ, or the policy is privileged and that is not allowed.
     """
-    make_policy(policy)
-    plan: list[tuple[str, str, int]] = []
-    for suite in suites:
-        ids = make_env(suite).task_ids
-        if not ids:
+    options, own_env = dict(options or {}), dict(env_options or {})
+    refuse_credentials(options)
+    refuse_credentials(own_env, "env_options")
+    for name, number, least in (("attempts", attempts, 1), ("retries", retries, 0)):
+        if number < least:
+            raise TaskError("too small", field=name, value=number, allowed=f">= {least}")
+    made = make_policy(policy, **options)
+    if made.privileged and not allow_privileged:
+        raise TaskError(
+            "this policy knows what agents may not know, and has no place in a published table",
+            field="policy",
+            value=policy,
+            allowed="--allow-privileged",
+        )
+    settings: dict[str, Any] = {
+        "policy": policy,
+        "options": options,
+        "suites": list(suites),
+        "tasks": None if tasks is None else sorted(tasks),
+        "attempts": attempts,
+        "seed": seed,
+        "criterion": criterion,
+        "env_options": own_env,
+        "cpu_limit_s": cpu_limit_s,
+    }
+    env_all = {**options_of(made), "criterion": criterion, **own_env}
+    envs = {suite: make_env(suite, **env_all) for suite in suites}
+    job = Job("", "", 0, seed, policy, options, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
+    plan = _plan(envs, tasks, attempts, job)
+    runner = make_executor(executor, workers, timeout_s) if isinstance(executor, str) else executor
+    folder = None if out is None else _open(out, resume, {**settings, **_facts(made)})
+    try:
+        run = _Run(made, plan, envs, folder, retries, progress)
+        run.recall_known(retry_missing)
+        run.work(runner)
+        return run.records()
+    finally:
+        if isinstance(executor, str):
+            runner.close()
+        if folder is not None:
+            folder.close()
+
+
+def _plan(envs: Mapping[str, Env], tasks: Sequence[str] | None, attempts: int, job: Job) -> list[Job]:
+    plan: list[Job] = []
+    for suite, env in envs.items():
+        if not env.task_ids:
             raise TaskError("an endless suite has no tasks to evaluate on", field="suite", value=suite)
-        plan += [(suite, task_id, seed) for task_id in ids if tasks is None or task_id in tasks for seed in seeds]
-    unknown = sorted(set(tasks or ()) - {task_id for _, task_id, _ in plan})
+        chosen = [t for t in env.task_ids if tasks is None or t in tasks]
+        plan += [replace(job, suite=suite, task_id=t, attempt=n) for t in chosen for n in range(attempts)]
+    unknown = sorted(set(tasks or ()) - {j.task_id for j in plan})
     if unknown:
         raise TaskError("no such tasks in these suites", field="tasks", value=unknown)
-    path = None if out is None else Path(out)
-    held = {} if path is None else read_records(path)
-    known = {job: held[key] for job in plan if (key := (suite_name(job[0]), policy, job[1], 0, job[2])) in held}
-    todo = [job for job in plan if job not in known]
-    bar = tqdm(total=len(plan), initial=len(known), desc=f"{policy}", disable=not progress)
-    for job, record in _run(todo, policy, workers, cpu_limit_s):
-        known[job] = record
-        bar.update()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as f:
-                f.write(json.dumps(record) + "\n")
-    bar.close()
-    return [known[job] for job in plan]
+    keys = [(suite_name(j.suite), j.task_id, j.attempt) for j in plan]
+    if len(set(keys)) < len(keys):
+        raise TaskError("two suites of one name", field="suites", value=list(envs))
+    return plan
 
 
-def _run(
-    jobs: Sequence[tuple[str, str, int]], policy: str, workers: int, cpu_limit_s: float | None
-) -> Iterator[tuple[tuple[str, str, int], dict[str, Any]]]:
-    if workers <= 1:
-        for job in jobs:
-            yield job, run_one(job[0], policy, job[1], job[2], cpu_limit_s)
-        return
-    # Spawned, not forked: a fork would inherit the parent's threads and engine state half-way.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = {
-            pool.submit(run_one, suite, policy, task, seed, cpu_limit_s): (suite, task, seed)
-            for suite, task, seed in jobs
-        }
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-# -- rates ---------------------------------------------------------------------------------------------------------
-
-
-def level_of(record: Mapping[str, Any]) -> str:
-    """Return the level of a record's task: ``"L2"``, ``"Essential-L1"``."""
-    return str(record["task_id"]).rpartition("/")[0]
-
-
-def rates(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return success rates and mean metrics per level, per group of levels (``"Essential"``) and over all.
-
-    Seeds of a task are no independent samples, so the unit is the task: a task's rate is the mean over its finished
-    attempts, a level's rate the mean over its tasks. Intervals are 95 %: Wilson's with the number of tasks for success
-    rates, the task-level bootstrap for the violation reduction rate.
-
-    Attempts that ran out of time or fell to a tool error are counted in ``unfinished`` and ``tool_errors`` and are in
-    none of these rates; ``sr_paper_all`` and ``sr_strict_all`` count them as unsolved.
-    """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for r in records:
-        level = level_of(r)
-        for name in dict.fromkeys((level, _LEVEL.sub("", level) or "all", "all")):
-            groups.setdefault(name, []).append(r)
-    return [{"level": name, **_rates_of(groups[name])} for name in sorted(groups, key=_order)]
-
-
-def _order(name: str) -> tuple[bool, str, str]:
-    """Sort levels below their group, and the total last."""
-    return (name == "all", _LEVEL.sub("", name), name if _LEVEL.search(name) else name + "~")
-
-
-def _rates_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    scored = [r for r in records if r["paper_success"] is not None]
-    row: dict[str, Any] = {
-        "tasks": len({r["task_id"] for r in records}),
-        "attempts": len(records),
-        "unfinished": sum(r["ended"] == "time_limit" for r in records),
-        "tool_errors": sum(bool(r["error"]) for r in records),
+def _facts(policy: Policy) -> dict[str, Any]:
+    """Return what a run's settings say about its policy and tools, for readers."""
+    return {
+        "policy_name": policy.name,
+        "privileged": policy.privileged,
+        "deterministic": policy.deterministic,
+        "memory": bool(getattr(policy, "memory", False)),
+        "policy_env_options": options_of(policy),
+        "versions": tool_versions(),
     }
-    for criterion in ("paper", "strict"):
-        means = _task_means(scored, f"{criterion}_success")
-        row[f"sr_{criterion}"] = wilson(float(means.mean()), len(means)) if len(means) else None
-        row[f"sr_{criterion}_all"] = float(_task_means(records, f"{criterion}_success").mean())
-    means = _task_means([{**r, **r["metrics"]} for r in scored if "vrr" in r["metrics"]], "vrr")
-    row["vrr"] = bootstrap(means) if len(means) else None
-    for key in ("nis", "nis_nothing"):
-        means = _task_means([{**r, **r["metrics"]} for r in scored if key in r["metrics"]], key)
-        row[key] = bootstrap(means) if len(means) else None
-    return row
 
 
-def _task_means(records: Sequence[Mapping[str, Any]], key: str) -> np.ndarray:
-    """Return the mean of an entry per task; None counts as 0."""
-    by_task: dict[str, list[float]] = {}
-    for r in records:
-        by_task.setdefault(r["task_id"], []).append(float(r[key] or 0.0))
-    return np.array([np.mean(by_task[t]) for t in sorted(by_task)])
+# -- the folder --------------------------------------------------------------------------------------------------------
 
 
-def wilson(rate: float, n: int) -> dict[str, float]:
-    """Return a rate with Wilson's 95 % interval for `n` independent samples."""
-    z2 = _Z * _Z
-    middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z * np.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return {"mean": rate, "low": max(0.0, float(middle - half)), "high": min(1.0, float(middle + half))}
-
-
-def bootstrap(values: np.ndarray) -> dict[str, float]:
-    """Return the mean of values with the 95 % percentile interval of resampled means; always the same resamples."""
-    rng = np.random.default_rng(0)
-    sampled = values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
-    low, high = np.percentile(sampled, (2.5, 97.5))
-    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
-
-
-def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return `rates` as a Markdown table, in per cent; NIS 0 is the score of doing nothing where nothing is met."""
-    scores = [key for key in ("vrr", "nis", "nis_nothing") if any(row.get(key) for row in rows)] or ["vrr"]
-    titles = {"vrr": "VRR", "nis": "NIS", "nis_nothing": "NIS of doing nothing"}
-    names = " | ".join(titles[key] for key in scores)
-    lines = [
-        f"| level | tasks | attempts | SR paper | SR strict | {names} | unfinished | tool errors |",
-        "|" + "---|" * (7 + len(scores)),
-    ]
-    for row in rows:
-        cells = [_cell(row.get(key)) for key in ("sr_paper", "sr_strict", *scores)]
-        counts = (row["unfinished"], row["tool_errors"])
-        lines.append(
-            f"| {row['level']} | {row['tasks']} | {row['attempts']} | {' | '.join(cells)} | {counts[0]} | {counts[1]} |"
-        )
-    return "\n".join(lines)
-
-
-def _cell(rate: Mapping[str, float] | None) -> str:
-    if rate is None:
-        return "–"
-    return f"{100 * rate['mean']:.1f} [{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
-
-
-# -- command -------------------------------------------------------------------------------------------------------
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m edagym.baselines.evaluate", description=__doc__)
-    parser.add_argument("--policy", required=True, help="name of a policy: random, reference, search")
-    parser.add_argument(
-        "--suite",
-        "--env",
-        dest="suites",
-        action="append",
-        required=True,
-        metavar="SUITE",
-        help="suite, environment id or folder of tasks (repeatable)",
-    )
-    parser.add_argument("--task", dest="tasks", action="append", metavar="TASK", help="only this task (repeatable)")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="run seeds 0..N-1 (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument(
-        "--cpu-limit",
-        type=float,
-        default=None,
-        metavar="S",
-        help="CPU seconds of the policy per attempt; more is unfinished, not failed (default: none)",
-    )
-    parser.add_argument("--out", metavar="FILE", help="JSONL file of records; attempts that it holds are not run again")
-    parser.add_argument("--json", action="store_true", help="print the rates as JSON")
-    args = parser.parse_args(argv)
+def _open(out: str | Path, resume: bool, settings: dict[str, Any]) -> RunFolder:
+    """Return the open folder of a new or resumed run; raises `TaskError`."""
+    path, settings = Path(out), json.loads(json.dumps(settings))
+    found = read_run(path)
+    if not found and (path / "records.jsonl").exists():
+        raise TaskError("this folder holds records of something else", field="out", value=str(path))
+    if found and not resume:
+        raise TaskError("this folder holds a run already", field="out", value=str(path), allowed="--resume, or another")
+    if found:
+        _same_settings(found, settings)
+    folder = RunFolder(path)
     try:
-        records = evaluate(
-            args.policy,
-            args.suites,
-            range(args.seeds),
-            tasks=args.tasks,
-            workers=args.workers,
-            cpu_limit_s=args.cpu_limit,
-            out=args.out,
+        if not found:
+            folder.write_run(settings)
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _same_settings(found: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `TaskError` that names what differs between a run's settings and those of now."""
+    before, after = _flat({k: found.get(k) for k in SETTINGS}), _flat({k: now[k] for k in SETTINGS})
+    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    if changed:
+        text = "; ".join(f"{name}: {before.get(name)!r} in the run, {after.get(name)!r} now" for name in changed)
+        raise TaskError(f"a run is resumed under its own settings only: {text}", field=changed[0])
+    old, new = found.get("versions", {}), now["versions"]
+    moved = [
+        f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+    ]
+    if moved:
+        print(f"edagym: note: resumed under other versions: {', '.join(moved)}", file=sys.stderr)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return settings with dotted names, without what may change."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{name}.")
+        elif not (prefix == "options.model." and key in _MOVABLE):
+            flat[name] = value
+    return flat
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """The attempts of a run: which are done, which are next."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        plan: Sequence[Job],
+        envs: Mapping[str, Env],
+        folder: RunFolder | None,
+        retries: int,
+        progress: bool,
+    ) -> None:
+        self.policy, self.plan, self.envs, self.folder, self.retries = policy, plan, envs, folder, retries
+        self.done: dict[tuple[str, str, int], Record] = {}
+        memory = bool(getattr(policy, "memory", False))
+        # With memory, an attempt number's tasks are a sequence; without, every attempt is one of its own.
+        self.sequences: dict[Any, deque[Job]] = {}
+        for job in plan:
+            self.sequences.setdefault(job.attempt if memory else _place(job), deque()).append(job)
+        self.memory = memory
+        self.kept: dict[Any, list[Any]] = {}
+        self.progress = progress
+
+    def recall_known(self, retry_missing: bool) -> None:
+        """Take over what the folder holds already."""
+        if self.folder is None or not self.folder.records_path.exists():
+            return
+        known = {key_of(r): r for r in read_records(self.folder.path)}
+        for job in self.plan:
+            name = suite_name(job.suite)
+            record = known.get((name, self.policy.name, job.task_id, job.attempt, job.seed))
+            if record is None or (retry_missing and record["error_type"] is not None):
+                continue
+            now = task_hash(self.envs[job.suite].find_task(job.task_id))
+            if record["task_hash"] != now:
+                raise TaskError("the task has changed since the run began", field="task", value=job.task_id)
+            self.done[_place(job)] = record
+
+    def work(self, executor: Executor) -> None:
+        """Run what is left."""
+        bar = tqdm(
+            total=len(self.plan),
+            initial=len(self.done),
+            desc=self.policy.name,
+            unit="attempt",
+            disable=not self.progress,
         )
-    except EDAGymError as e:
-        print(f"evaluate: {e}", file=sys.stderr)
-        return 2
-    rows = rates(records)
-    if args.json:
-        print(json.dumps(rows, indent=1))
-        return 0
-    print(rates_text(rows))
-    for r in records:
-        if not r["strict_success"]:
-            print(f"{r['task_id']} seed {r['run_seed']}: {r['ended']}, paper {r['paper_success']}, {r['failed']}")
-    return 0
+        waiting = deque(job for key in self.sequences for job in self._next(key))
+        in_hand = 0
+        with bar:
+            while waiting or in_hand:
+                while waiting and in_hand < 2 * executor.capacity:
+                    executor.submit(waiting.popleft())
+                    in_hand += 1
+                job, result = executor.wait()
+                in_hand -= 1
+                again = self._settle(job, result)
+                if again is not None:
+                    waiting.append(again)
+                    continue
+                bar.update()
+                bar.set_postfix_str(self._lost_text(), refresh=False)
+                waiting.extend(self._next(job.attempt if self.memory else _place(job)))
+
+    def _lost_text(self) -> str:
+        lost = sum(r["error_type"] is not None for r in self.done.values())
+        return f"{lost} without verdict" if lost else ""
+
+    def _next(self, name: Any) -> Iterator[Job]:
+        """Yield the next job of a sequence that is not done, if there is one."""
+        sequence, kept = self.sequences[name], self.kept.setdefault(name, [])
+        while sequence:
+            job = sequence[0]
+            record = self.done.get(_place(job))
+            if record is None:
+                yield replace(job, recall=tuple(kept))
+                return
+            sequence.popleft()
+            if record["memory"] is not None:
+                kept.append(record["memory"])
+
+    def _settle(self, job: Job, result: Result) -> Job | None:
+        """Record an attempt's result, or return the job of its next try."""
+        record = result.record
+        kind = record["error_type"] if record is not None else result.error_type
+        if kind is not None and kind not in _NOT_RETRIED and len(job.retried) < self.retries:
+            return job.again(kind, result.error if record is None else record["error"], record)
+        if record is None:
+            record = self._lost(job, result)
+        if self.folder is not None:
+            record = self.folder.commit(record, result.files)
+        self.done[_place(job)] = record
+        return None
+
+    def _lost(self, job: Job, result: Result) -> Record:
+        """Return the record of an attempt whose process left none."""
+        name = suite_name(job.suite)
+        blank: Record = dict.fromkeys(
+            ("is_success", "paper_success", "strict_success", "reward", "cost", "first_failed", "verdict", "memory"),
+        )
+        return {
+            **blank,
+            "schema_version": RECORD_SCHEMA,
+            "suite": name,
+            "task_id": job.task_id,
+            "task_hash": task_hash(self.envs[job.suite].find_task(job.task_id)),
+            "attempt": job.attempt,
+            "episode": job.attempt,
+            "policy": self.policy.name,
+            "privileged": self.policy.privileged,
+            "deterministic": self.policy.deterministic,
+            "settings": {},
+            "run_seed": job.seed,
+            "seed": attempt_seed(name, job.task_id, job.attempt, job.seed),
+            "criterion": self.envs[job.suite].criterion,
+            "ended": "policy_crash" if result.error_type == POLICY_CRASH else "tool_error",
+            "error": result.error,
+            "error_type": result.error_type,
+            "traceback": None,
+            "infra_retries": len(job.retried),
+            "retried": list(job.retried),
+            "charged": 0,
+            "budget": 0,
+            "refused": 0,
+            "unreadable": 0,
+            "tokens": {"prompt": 0, "completion": 0},
+            "model_calls": 0,
+            "model_retries": 0,
+            "failed": [],
+            "metrics": {},
+            "recalled": len(job.recall),
+            "versions": tool_versions(),
+            **({} if job.cpu_limit_s is None else {"cpu_limit_s": job.cpu_limit_s}),
+            "seconds": {"policy": 0.0, "env": 0.0, "total": 0.0, "policy_cpu": 0.0},
+        }
+
+    def records(self) -> list[Record]:
+        """Return the records in the plan's order."""
+        return [self.done[_place(job)] for job in self.plan]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _place(job: Job) -> tuple[str, str, int]:
+    return (job.suite, job.task_id, job.attempt)

@@ -1,13 +1,14 @@
-"""`rollout`: run a policy over tasks and record both verdicts of every attempt."""
+"""`run_attempt`, the one loop in which every policy runs, and `rollout`, which runs it over tasks in this process."""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import format_exception
 from types import FrameType
 from typing import Any
 
@@ -15,26 +16,21 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import edagym
-from edagym.baselines.policies import Attempt, Policy, RandomPolicy, ReferencePolicy, attempt_seed
-from edagym.baselines.search.drc_repair import DRCSearchPolicy
-from edagym.baselines.search.ppa_search import CoordinatePPAPolicy, GaussianProcessPPAPolicy, RandomPPAPolicy
+from edagym.baselines.policies import Attempt, Policy, attempt_seed
+from edagym.baselines.records import RECORD_SCHEMA, Record, RunFolder, key_of, read_records, task_hash
+from edagym.baselines.registry import env_options, make_policy
 from edagym.envs.core.edit_env import EditEnv
 from edagym.envs.core.trace import tool_versions
 from edagym.envs.fet.env import FETEnv
-from edagym.errors import PolicyError, TaskError
+from edagym.errors import PolicyError, TaskError, ToolError
 from edagym.task_assets.ppa.design import DesignFiles
 
-RECORD_SCHEMA = 1
-
-POLICIES: dict[str, type] = {
-    "random": RandomPolicy,
-    "reference": ReferencePolicy,
-    "search": DRCSearchPolicy,
-    **{p.name: p for p in (RandomPPAPolicy, CoordinatePPAPolicy, GaussianProcessPPAPolicy)},
-}
-"""Scripted policies by name."""
-
 Env = EditEnv[Any, Any]
+
+POLICY_CRASH = "PolicyCrash"
+"""Error type of an attempt that a fault in the policy's own code ended: no verdict, and not retried."""
+ENV_CRASH = "EnvironmentCrash"
+"""Error type of an attempt that a fault in the environment ended: an infrastructure error."""
 
 
 def make_env(suite: str, **kwargs: Any) -> Env:
@@ -61,22 +57,22 @@ def make_env(suite: str, **kwargs: Any) -> Env:
     if env_id not in edagym.ENVIRONMENTS:
         known = [name.removesuffix("-v0") for name in edagym.ENVIRONMENTS]
         raise TaskError("unknown suite", field="suite", value=suite, allowed=known)
-    env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+    try:
+        env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+    except (TypeError, ValueError) as e:
+        raise TaskError(f"the environment does not take these options ({e})", field="env_options", value=kwargs) from e
     assert isinstance(env, EditEnv)
     return env
 
 
-def make_policy(name: str) -> Policy:
-    """Return a scripted policy; raises `TaskError` if there is none of that name."""
-    if name not in POLICIES:
-        raise TaskError("unknown policy", field="policy", value=name, allowed=sorted(POLICIES))
-    policy: Policy = POLICIES[name]()
-    return policy
+def suite_name(env: Env | str) -> str:
+    """Return the name under which records of an environment, a suite, an id or a folder of tasks are kept."""
+    if not isinstance(env, str):
+        return (env.spec.id if env.spec else type(env).__name__).removesuffix("-v0")
+    return Path(env).resolve().name if Path(env).is_dir() else env.removesuffix("-v0")
 
 
-def env_options(policy: Policy) -> dict[str, Any]:
-    """Return the environment's options that a policy is evaluated under; none unless it says so."""
-    return dict(getattr(policy, "env_options", {}))
+# -- one attempt -------------------------------------------------------------------------------------------------------
 
 
 class _OutOfTime(BaseException):
@@ -103,10 +99,45 @@ def _cpu_limit(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+class _Meter:
+    """Calls a policy, and measures what it uses."""
+
+    def __init__(self, cpu_limit_s: float | None) -> None:
+        self.limit = cpu_limit_s
+        self.cpu = self.wall = 0.0
+
+    def __call__(self, call: Callable[..., Any], *args: Any) -> Any:
+        cpu, wall = time.process_time(), time.perf_counter()
+        try:
+            with _cpu_limit(None if self.limit is None else self.limit - self.cpu):
+                return call(*args)
+        finally:
+            self.cpu += time.process_time() - cpu
+            self.wall += time.perf_counter() - wall
+
+
+def begin_attempt(env: Env, policy: Policy, *, suite: str, episode: int, seed: int) -> Attempt:
+    """Return the attempt of a policy at the environment's current task, with its own seed."""
+    own_seed = attempt_seed(suite, env.observe()[1]["task_id"], episode, seed)
+    return Attempt(env, own_seed, policy.privileged)
+
+
 def run_attempt(
-    env: Env, policy: Policy, *, suite: str, episode: int, seed: int, cpu_limit_s: float | None = None
-) -> dict[str, Any]:
+    env: Env,
+    policy: Policy,
+    *,
+    suite: str,
+    episode: int,
+    seed: int,
+    cpu_limit_s: float | None = None,
+    attempt: Attempt | None = None,
+    keep_crashes: bool = False,
+) -> Record:
     """Run a policy on the environment's current task until the episode ends: the only loop.
+
+    An attempt without verdict counts neither as passed nor as failed: its outcomes are None, and ``error_type`` or
+    ``ended`` says why. Errors of the infrastructure are `ToolError` and its kinds (a model server among them) and
+    `ENV_CRASH`. A `PolicyError` raised by ``act`` is an unreadable action: charged, counted, told to the policy.
 
     Args:
         env: The environment, just reset.
@@ -115,70 +146,179 @@ def run_attempt(
         episode: Number of the attempt at this task.
         seed: Seed of the run.
         cpu_limit_s: CPU seconds that the policy may use in this attempt, its own only; None: no limit. A policy that is
-            out of time leaves the attempt unfinished: ``ended`` is ``"time_limit"`` and both outcomes are None.
+            out of time leaves the attempt unfinished: ``ended`` is ``"time_limit"``.
+        attempt: The attempt (`begin_attempt`), for callers who want its notes; None: a new one.
+        keep_crashes: Whether a fault in the policy's code is recorded as `POLICY_CRASH` instead of raised.
 
     Returns:
-        The record (JSON-ready): outcome under both criteria, charges, refusals, failed checks, settings. After a tool
-        error both outcomes are None: such an attempt counts neither as passed nor as failed. With a limit it also says
-        what the policy used, ``cpu_s``: the only entry that differs between equal runs.
+        The record (JSON-ready): outcome under both criteria, verdict, charges, refusals, settings, tokens. ``seconds``
+        is all that differs between equal runs: wall time in the policy (with what it asked of the environment) and in
+        the environment's steps, total, and CPU time of the policy.
     """
-    observation, info = env.observe()
-    own_seed = attempt_seed(suite, info["task_id"], episode, seed)
-    total, refused, unread, done, used = 0.0, 0, 0, False, 0.0
-
-    def timed(call: Callable[..., Any], *args: Any) -> Any:
-        nonlocal used
-        start = time.process_time()
-        try:
-            with _cpu_limit(None if cpu_limit_s is None else cpu_limit_s - used):
-                return call(*args)
-        finally:
-            used += time.process_time() - start
-
-    unfinished = False
-    attempt = Attempt(env, own_seed, policy.privileged)
+    started = time.perf_counter()
+    own_seed = attempt_seed(suite, env.observe()[1]["task_id"], episode, seed)
+    meter = _Meter(cpu_limit_s)
+    total, refused, unread, env_wall = 0.0, 0, 0, 0.0
+    unfinished, error_type, error, trace = False, None, "", None
+    if attempt is None:
+        attempt = begin_attempt(env, policy, suite=suite, episode=episode, seed=seed)
     try:
-        timed(policy.bind, attempt)
-        while not done:
+        meter(policy.bind, attempt)
+        observation, info = env.observe()
+        while not env.ended:
+            action, unreadable = None, ""
             try:
-                action = timed(policy.act, observation, info)
+                action = meter(policy.act, observation, info)
             except PolicyError as e:
-                unread += 1
-                observation, reward, terminated, truncated, info = env.refuse(str(e))
-            else:
-                observation, reward, terminated, truncated, info = env.step_any(action)
-                refused += bool(info["edit_error"])
+                unreadable = str(e)
+                unread += not env.ended
+            if env.ended:
+                # The policy ended the episode through its attempt; what it returned can change nothing any more.
+                if not env.observe()[1]["error"]:
+                    total += float(env.reward_fn(None, env.verdict, True))
+                break
+            before = time.perf_counter()
+            try:
+                result = env.refuse(unreadable) if unreadable else env.step_any(action)
+            except ToolError:
+                raise
+            except Exception as e:
+                error_type, error, trace = ENV_CRASH, f"{type(e).__name__}: {e}", "".join(format_exception(e))
+                break
+            finally:
+                env_wall += time.perf_counter() - before
+            observation, reward, _, _, info = result
+            refused += bool(info["edit_error"]) and not unreadable
             total += reward
-            done = terminated or truncated
     except _OutOfTime:
         unfinished = True
-    verdict = None if info["error"] or unfinished else env.verdict
+    except ToolError as e:
+        error_type, error = type(e).__name__, str(e)
+    except Exception as e:
+        if not keep_crashes:
+            raise
+        error_type, error, trace = POLICY_CRASH, f"{type(e).__name__}: {e}", "".join(format_exception(e))
+    info = env.observe()[1]
+    if info["error"] and error_type is None:
+        error_type, error = env.error_type, info["error"]
+    verdict = None if error_type or unfinished else env.verdict
+    ended = info["ended"]
+    if unfinished:
+        ended = "time_limit"
+    elif error_type:
+        ended = "policy_crash" if error_type == POLICY_CRASH else "tool_error"
+    failed = [c.id for c in verdict.failed("strict")] if verdict else []
     return {
         "schema_version": RECORD_SCHEMA,
         "suite": suite,
         "task_id": info["task_id"],
+        "task_hash": task_hash(env.task),
+        "attempt": episode,
         "episode": episode,
         "policy": policy.name,
         "privileged": policy.privileged,
         "deterministic": policy.deterministic,
+        "settings": _settings(policy),
         "run_seed": seed,
         "seed": own_seed,
         "criterion": env.criterion,
         "is_success": info["is_success"] if verdict else None,
         "paper_success": verdict.paper_success if verdict else None,
         "strict_success": verdict.strict_success if verdict else None,
-        "ended": "time_limit" if unfinished else info["ended"],
-        "error": info["error"],
+        "ended": ended,
+        "error": error,
+        "error_type": error_type,
+        "traceback": trace,
+        "infra_retries": 0,
+        "retried": [],
         "reward": total if verdict else None,
         "charged": info["charged"],
         "budget": env.budget,
         "refused": refused,
-        "unreadable": unread,
-        "failed": [c.id for c in verdict.failed("strict")] if verdict else [],
+        **_model_use(attempt, unread),
+        "failed": failed,
+        "first_failed": failed[0] if failed else None,
         "metrics": dict(verdict.metrics) if verdict else {},
+        # As it will be read from a file: tuples are lists.
+        "verdict": json.loads(json.dumps(verdict.to_dict())) if verdict else None,
+        "memory": None,
+        "recalled": 0,
         "versions": tool_versions(),
-        **({} if cpu_limit_s is None else {"cpu_limit_s": cpu_limit_s, "cpu_s": round(used, 2)}),
+        **({} if cpu_limit_s is None else {"cpu_limit_s": cpu_limit_s}),
+        "seconds": {
+            "policy": round(meter.wall, 4),
+            "env": round(env_wall, 4),
+            "total": round(time.perf_counter() - started, 4),
+            "policy_cpu": round(meter.cpu, 4),
+        },
     }
+
+
+def notes_of(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return what the policy noted during an attempt."""
+    return list(getattr(attempt, "notes", []))
+
+
+def _settings(policy: Policy) -> dict[str, Any]:
+    settings = getattr(policy, "settings", None)
+    return dict(settings()) if callable(settings) else {}
+
+
+def _model_use(attempt: Attempt, unread: int) -> dict[str, Any]:
+    """Return tokens, cost and counts of the model calls of an attempt; the cost is None unless every call has one."""
+    calls = [note for note in notes_of(attempt) if note["kind"] == "model"]
+    usage = [dict(note.get("usage") or {}) for note in calls]
+    costs = [u.get("cost") for u in usage]
+    return {
+        # A scaffold that deals with an unreadable reply itself says so in its notes only.
+        "unreadable": max(unread, sum(note.get("parsed") is False for note in calls)),
+        "tokens": {
+            "prompt": sum(int(u.get("prompt_tokens") or 0) for u in usage),
+            "completion": sum(int(u.get("completion_tokens") or 0) for u in usage),
+        },
+        "cost": sum(costs) if costs and None not in costs else None,
+        "model_calls": len(calls),
+        "model_retries": sum(int(note.get("retries") or 0) for note in calls),
+    }
+
+
+def attempt_files(env: Env, attempt: Attempt, *, pictures: bool = False) -> dict[str, bytes]:
+    """Return the files of a finished attempt: relative path -> content.
+
+    The trace, the final layout (``layout.gds``) or design (``design/``), the policy's notes if there are any, and the
+    task itself for FET tasks that no suite holds.
+    """
+    files = {"trace.json": (json.dumps(env.trace(), indent=1) + "\n").encode()}
+    layout = env.layout
+    if isinstance(layout, DesignFiles):
+        files |= {f"design/{path}": text.encode() for path, text in layout.files.items()}
+    else:
+        files["layout.gds"] = layout.to_gds_bytes() if isinstance(env, FETEnv) else layout.to_bytes()
+    notes = notes_of(attempt)
+    if notes:
+        files["notes.jsonl"] = "".join(json.dumps(note, ensure_ascii=False) + "\n" for note in notes).encode()
+    if isinstance(env, FETEnv) and not env.task_ids:
+        files["task.json"] = env.task.to_json().encode()
+    if pictures:
+        files["layout.png"] = _picture(env)
+    return files
+
+
+def _picture(env: Env) -> bytes:
+    import io
+
+    from PIL import Image
+
+    from edagym.envs.fet.viewer import render_image
+
+    fet = isinstance(env, FETEnv)
+    image = render_image(env.view, env.layout, verdict=env.verdict) if fet else env.picture()
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+# -- many attempts -----------------------------------------------------------------------------------------------------
 
 
 def rollout(
@@ -192,12 +332,14 @@ def rollout(
     out: str | Path | None = None,
     pictures: bool = True,
     progress: bool = True,
-) -> list[dict[str, Any]]:
-    """Run a policy on every task of an environment.
+) -> list[Record]:
+    """Run a policy on every task of an environment, in this process.
+
+    For processes, retries and policies with memory there is `edagym.baselines.evaluate.evaluate`.
 
     Args:
         env: An environment, a suite name or an id.
-        policy: A policy, or the name of a scripted one (`POLICIES`).
+        policy: A policy, or a name (`edagym.baselines.registry`).
         tasks: Ids to run; None: all tasks of the suite. Must be None for endless environments.
         episodes: Attempts per task; for endless environments: number of tasks.
         seed: Seed of the run.
@@ -223,52 +365,32 @@ def rollout(
         raise TaskError("an endless environment makes its own tasks", field="tasks", value=list(tasks), allowed=None)
     ids: Iterable[str | None] = [None] if endless else (tasks if tasks is not None else env.task_ids)
     plan = [(task_id, episode) for task_id in ids for episode in range(episodes)]
-    records: list[dict[str, Any]] = []
-    recorded = {} if out is None else read_records(Path(out) / "records.jsonl")
-    env.reset(seed=seed, options={"task": plan[0][0]} if plan and not endless else None)
-    for i, (task_id, episode) in enumerate(tqdm(plan, desc=f"{chosen.name} on {suite}", disable=not progress)):
-        if i:
-            env.reset(options=None if endless else {"task": task_id})
-        known = recorded.get((suite, chosen.name, env.observe()[1]["task_id"], episode, seed))
-        if known is not None:
-            records.append(known)
-            continue
-        record = run_attempt(env, chosen, suite=suite, episode=episode, seed=seed, cpu_limit_s=cpu_limit_s)
-        if out is not None:
-            record["artefacts"] = _save(env, record, Path(out), pictures)
-            with (Path(out) / "records.jsonl").open("a", encoding="utf-8") as f:
-                f.write(json.dumps(record) + "\n")
-        records.append(record)
-    return records
+    folder = None if out is None else RunFolder(out)
+    try:
+        known = {key_of(r): r for r in read_records(folder.path)} if folder and folder.records_path.exists() else {}
+        records: list[Record] = []
+        env.reset(seed=seed, options={"task": plan[0][0]} if plan and not endless else None)
+        for i, (task_id, episode) in enumerate(tqdm(plan, desc=f"{chosen.name} on {suite}", disable=not progress)):
+            if i:
+                env.reset(options=None if endless else {"task": task_id})
+            record = known.get((suite, chosen.name, env.observe()[1]["task_id"], episode, seed))
+            if record is None:
+                attempt = begin_attempt(env, chosen, suite=suite, episode=episode, seed=seed)
+                record = run_attempt(
+                    env, chosen, suite=suite, episode=episode, seed=seed, cpu_limit_s=cpu_limit_s, attempt=attempt
+                )
+                if folder is not None:
+                    where = f"{record['policy']}/{record['task_id'].replace(':', '_')}/{episode:03d}"
+                    record = folder.commit(record, attempt_files(env, attempt, pictures=pictures), where)
+            records.append(record)
+        return records
+    finally:
+        if folder is not None:
+            folder.close()
 
 
-def suite_name(env: Env | str) -> str:
-    """Return the name under which records of an environment, a suite, an id or a folder of tasks are kept."""
-    if not isinstance(env, str):
-        return (env.spec.id if env.spec else type(env).__name__).removesuffix("-v0")
-    return Path(env).resolve().name if Path(env).is_dir() else env.removesuffix("-v0")
-
-
-def read_records(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Return the attempts of a records file by what identifies them; a line cut short by a kill is sealed off."""
-    if not path.exists():
-        return {}
-    text = path.read_text(encoding="utf-8")
-    if text and not text.endswith("\n"):
-        with path.open("a", encoding="utf-8") as f:
-            f.write("\n")
-    found = {}
-    for line in text.splitlines():
-        try:
-            r = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        found[r["suite"], r["policy"], r["task_id"], r["episode"], r["run_seed"]] = r
-    return found
-
-
-def summarise(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return counts and rates under both criteria; attempts lost to tool errors or time limits are in no rate."""
+def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return counts and rates under both criteria; attempts without a verdict are in no rate."""
     scored = [r for r in records if r["paper_success"] is not None]
     paper = sum(r["paper_success"] for r in scored)
     strict = sum(r["strict_success"] for r in scored)
@@ -282,27 +404,3 @@ def summarise(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "paper_rate": paper / n if n else None,
         "strict_rate": strict / n if n else None,
     }
-
-
-def _save(env: Env, record: dict[str, Any], out: Path, pictures: bool) -> dict[str, str]:
-    """Write layout, trace and picture of a finished attempt; return their paths relative to `out`."""
-    folder = Path(record["policy"]) / record["task_id"].replace(":", "_") / f"{record['episode']:03d}"
-    (out / folder).mkdir(parents=True, exist_ok=True)
-    paths = {"layout": folder / "layout.gds", "trace": folder / "trace.json"}
-    layout = env.layout
-    if isinstance(layout, DesignFiles):
-        paths["layout"] = folder / "design"
-        layout.write(out / paths["layout"])
-    else:
-        layout.write_gds(out / paths["layout"])
-    env.save_trace(out / paths["trace"])
-    if pictures:
-        from PIL import Image
-
-        from edagym.envs.fet.viewer import render_image
-
-        fet = isinstance(env, FETEnv)
-        picture = render_image(env.view, layout, verdict=env.verdict) if fet else env.picture()
-        paths["picture"] = folder / "layout.png"
-        Image.fromarray(picture).save(out / paths["picture"])
-    return {name: path.as_posix() for name, path in paths.items()}

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from ppa_cases import FormulaFlow, make_task, same_function
 
-from edagym.baselines.evaluate import rates, rates_text
 from edagym.baselines.policies import RandomPolicy, ReferencePolicy
-from edagym.baselines.rollout import POLICIES, env_options, make_env, make_policy, rollout, run_attempt
+from edagym.baselines.registry import POLICIES, env_options, make_policy
+from edagym.baselines.rollout import make_env, rollout, run_attempt
 from edagym.baselines.search.ppa_space import dimensions, misfit, start_place
+from edagym.baselines.tables import level_rows, level_text
 from edagym.envs.ppa.env import PPAEnv
 from edagym.spaces.ppa_edits import SetKnob, SetPeriod
 from edagym.task_assets.ppa.task import RUNS
@@ -81,7 +82,7 @@ def test_rollout_saves_designs(tmp_path):
     env = PPAEnv(suite=str(tmp_path / "tasks"), backend=FormulaFlow(), function_check=same_function)
     (record,) = rollout(env, "reference", out=tmp_path / "out", pictures=False, progress=False)
     assert record["strict_success"]
-    assert (tmp_path / "out" / record["artefacts"]["layout"] / "config").is_dir()
+    assert (tmp_path / "out" / record["folder"] / "design" / "config").is_dir()
     assert isinstance(make_env(str(tmp_path / "tasks")), PPAEnv)
 
 
@@ -94,7 +95,7 @@ def test_misfit():
 
 def test_rates_have_the_improvement_score():
     _, record = attempt(make_policy("ppa-random"), targets=out_of_reach())
-    rows = rates([{**record, "task_id": "Multi-L1/q1"}])
-    assert rows[-1]["nis"]["mean"] == record["metrics"]["nis"]
-    assert "NIS of doing nothing" in rates_text(rows)
+    rows = level_rows([{**record, "task_id": "Multi-L1/q1"}])
+    assert rows[-1]["nis"]["estimate"] == record["metrics"]["nis"]
+    assert "NIS of doing nothing" in level_text(rows)
     assert set(SEARCHES) <= set(POLICIES)

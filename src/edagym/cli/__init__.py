@@ -12,11 +12,25 @@ import sys
 from collections.abc import Sequence
 
 from edagym import __version__
-from edagym.cli import bench, demo, drc, flow, generate, import_posteda, listing, rollout, show, sweep, train, verify
+from edagym.cli import (
+    bench,
+    demo,
+    drc,
+    evaluate,
+    flow,
+    generate,
+    import_posteda,
+    listing,
+    rollout,
+    show,
+    sweep,
+    train,
+    verify,
+)
 from edagym.cli.common import BAD_INPUT, FAIL, TOOL_ERROR
 from edagym.errors import EDAGymError, ToolError
 
-_COMMANDS = (listing, show, verify, drc, flow, sweep, rollout, train, generate, import_posteda, bench, demo)
+_COMMANDS = (listing, show, verify, drc, flow, sweep, rollout, evaluate, train, generate, import_posteda, bench, demo)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,106 @@
+"""Policies with which the tests of the evaluation put it to the proof; workers import this module by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from edagym.baselines.policies import RandomPolicy
+from edagym.errors import PolicyError, ToolError
+from edagym.spaces.actions import Command
+
+
+class Submitting:
+    """Submits at once."""
+
+    name, privileged, deterministic = "submitting", False, True
+
+    def bind(self, attempt: Any) -> None:
+        """Begin."""
+        self.attempt = attempt
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Submit."""
+        return Command.SUBMIT
+
+
+class Ponderer(Submitting):
+    """Draws nothing and never ends."""
+
+    name = "ponderer"
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Verify once, then think."""
+        if info["charged"]:
+            while True:
+                sum(range(1000))
+        return Command.VERIFY
+
+
+class Sleeper(Submitting):
+    """Hangs on one task."""
+
+    name = "sleeper"
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Sleep, or submit."""
+        if info["task_id"] == self.task:
+            time.sleep(600)
+        return Command.SUBMIT
+
+
+class Faulty(Submitting):
+    """Does what `kind` says on one task, as often as the files in a folder do not count up to `times`."""
+
+    name = "faulty"
+
+    def __init__(self, task: str, kind: str, folder: str, times: int = 1_000) -> None:
+        self.task, self.kind, self.folder, self.times = task, kind, folder, times
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Fail, or submit."""
+        folder = Path(self.folder)
+        if info["task_id"] == self.task and len(list(folder.iterdir())) < self.times:
+            (folder / str(time.time_ns())).touch()
+            self.fail()
+        return Command.SUBMIT
+
+    def fail(self) -> None:
+        """Fail in the way asked for."""
+        if self.kind == "tool":
+            raise ToolError("engine died")
+        if self.kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.kind == "bug":
+            raise KeyError("no such thing")
+        raise PolicyError("no JSON in the reply")
+
+
+class Learner(RandomPolicy):
+    """Keeps the number of each attempt of its sequence, and notes what it recalls."""
+
+    name, memory = "learner", True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recalled: list[Any] = []
+
+    def bind(self, attempt: Any) -> None:
+        """Begin."""
+        super().bind(attempt)
+        self.task = attempt.task_view.id
+        attempt.note("experience", text=repr(self.recalled))
+
+    def recall(self, kept: list[Any]) -> None:
+        """Take over what earlier attempts kept."""
+        self.recalled = kept
+
+    def remember(self) -> Any:
+        """Keep the task and what was known before."""
+        return {"task": self.task, "before": [kept["task"] for kept in self.recalled]}
