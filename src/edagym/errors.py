@@ -72,7 +72,15 @@ class ToolTimeout(ToolError):
 
 
 class ModelError(ToolError):
-    """A model server gave no usable answer, retries included: an infrastructure failure, never one of the agent."""
+    """A model server gave no usable answer, retries included: an infrastructure failure, never one of the agent.
+
+    Attributes:
+        retries: Repeated requests of the failed call.
+        seconds: What the call took, s.
+    """
+
+    retries: int = 0
+    seconds: float = 0.0
 
 
 class PolicyError(EDAGymError):
