@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections import Counter
 from typing import Any
 
@@ -89,6 +91,9 @@ def _run(args: argparse.Namespace) -> int:
             raise TaskError("needs the folder of a run", field="--" + flag.replace("_", "-"), allowed="--out DIR")
     if args.retry_missing and not args.resume:
         raise TaskError("only for runs that are resumed", field="--retry-missing", allowed="--resume")
+    if ":" in args.policy:
+        # A policy of the user's own is most often a file in this folder. Last, so that it shadows nothing.
+        sys.path.append(os.getcwd())
     options = parse_options([*args.option, *_model_options(args)], args.policy_config)
     records = evaluate(
         args.policy,
