@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 
@@ -24,7 +24,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     Subclasses set `observation_space` and `action_space` and implement `encode` and `to_edits`; they record their own
     arguments with `gymnasium.utils.RecordConstructorArgs`. One step runs all edits of an action on the base
     environment, each at its usual charge, until one ends the episode; the rewards add up. An action without edits is
-    refused and charged as such.
+    refused and charged as such, unless the wrapper has `free_steps`: then nothing happens but a new `encode`.
 
     ``info`` gains ``n_edits`` and ``n_refused``: edits run in this step, and how many of them were refused.
 
@@ -35,6 +35,9 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
 
     privileged = False
     """Whether encoding or decoding reads what agents may not know."""
+    free_steps = False
+    """Whether actions may mean no edit, e.g. one that chooses where the next one acts. The wrapper bounds their number
+    in a row, so that episodes end."""
 
     @property
     def base(self) -> Any:
@@ -58,6 +61,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; see `EditEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
+        self._known = (observation, info)
         self.begin()
         return self.encode(observation, info), {**info, "n_edits": 0, "n_refused": 0}
 
@@ -65,10 +69,13 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
         """Run the edits of one action."""
         try:
             edits = list(self.to_edits(action))
-            refusal = "the action names no edit"
+            refusal = "" if self.free_steps else "the action names no edit"
         except EditError as e:
             edits, refusal = [], str(e)
         results: list[StepResult] = []
+        if not edits and not refusal:
+            observation, info = self._known
+            return self.encode(observation, info), 0.0, False, False, {**info, "n_edits": 0, "n_refused": 0}
         if not edits:
             results.append(self.base.refuse(refusal))
         for edit in edits:
@@ -77,9 +84,10 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
                 break
         self.after(edits[: len(results)], results)
         observation, _, terminated, truncated, info = results[-1]
+        self._known = (observation, info)
         refused = sum(bool(r[4]["edit_error"]) for r in results)
         return (
-            cast(dict[str, Any], self.encode(observation, info)),
+            self.encode(observation, info),
             float(sum(r[1] for r in results)),
             terminated,
             truncated,

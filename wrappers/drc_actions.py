@@ -40,6 +40,7 @@ DISTANCES = tuple((sign, share, 0.0) for share in SHARES for sign in (1, -1)) + 
 """(sign, share of the extent, nm) of each distance of `EdgeSteps`; plus makes the shape larger."""
 FAMILIES = ("width", "spacing", "area", "enclosure", "shape")
 _PER_EDGE, _PER_SHAPE, _HEAD = 6, 8, 20
+_SIZE = _HEAD + N_SHAPES * (_PER_SHAPE + N_EDGES * _PER_EDGE)
 _CLIP = 5.0
 
 
@@ -48,8 +49,7 @@ class _AtViolation(PlainWrapper):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        size = _HEAD + N_SHAPES * (_PER_SHAPE + N_EDGES * _PER_EDGE)
-        self.observation_space = gym.spaces.Box(-_CLIP, _CLIP, (size,), np.float32)
+        self.observation_space = gym.spaces.Box(-_CLIP, _CLIP, (_SIZE,), np.float32)
         self.begin()
 
     def begin(self) -> None:
@@ -99,7 +99,7 @@ class _AtViolation(PlainWrapper):
     def encode(self, observation: dict[str, Any], info: dict[str, Any]) -> np.ndarray:
         """Return the vector, float32: rule and violation, then each listed shape with its edges; lengths in 20 nm."""
         self._look(observation)
-        out = np.zeros(self.observation_space.shape, np.float32)  # type: ignore[arg-type]
+        out = np.zeros(_SIZE, np.float32)
         selected = int(observation["selected"][0])
         out[0] = float(observation["budget_left"][0]) / 16
         out[1] = min(float(observation["n_violations"][0]), 20.0) / 5

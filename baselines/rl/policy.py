@@ -17,6 +17,9 @@ from edagym.task_assets.drc.task import DRCView
 from edagym.task_assets.fet.task import TaskView
 from edagym.wrappers.core import PlainWrapper, is_privileged, plain_wrapper, wrappers_of
 
+_MAX_FREE = 1000
+"""Actions without edits in a row that are taken for a wrapper's fault."""
+
 
 class AttemptEnv(gym.Env[Any, Any]):
     """Shows a wrapper stack what an attempt shows a policy; it cannot be stepped.
@@ -128,12 +131,15 @@ class RLPolicy:
             if self._edits:
                 plain.after(self._edits, self._results)
                 self._edits, self._results = [], []
-            action = self._choose(plain.encode(observation, info))
-            try:
-                self._waiting.extend(plain.to_edits(action))
-            except EditError as e:
-                raise PolicyError(str(e)) from e
-            if not self._waiting:
+            for _ in range(_MAX_FREE if plain.free_steps else 1):
+                action = self._choose(plain.encode(observation, info))
+                try:
+                    self._waiting.extend(plain.to_edits(action))
+                except EditError as e:
+                    raise PolicyError(str(e)) from e
+                if self._waiting:
+                    break
+            else:
                 raise PolicyError("the action names no edit")
         edit = self._waiting.popleft()
         self._edits.append(edit)

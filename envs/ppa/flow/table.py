@@ -13,7 +13,7 @@ from edagym.envs.ppa.training import apply_settings
 from edagym.errors import FlowError, ToolError
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.sweep import Sweep, load_sweeps
-from edagym.verifiers.ppa.report import PPAReport
+from edagym.verifiers.ppa.report import METRICS, PPAReport
 
 RECORDED = "looked up in a sweep table: no stage metrics"
 """Warning in the report of a looked-up run."""
@@ -64,7 +64,7 @@ class TableFlow:
     def _recorded(self, values: _Values) -> FlowResult:
         if values is None:
             raise FlowError("the flow failed in the recorded run")
-        return FlowResult(PPAReport(self.name, self._engine, **values, warnings=(RECORDED,)))
+        return FlowResult(PPAReport(self.name, self._engine, *(values[m] for m in METRICS), warnings=(RECORDED,)))
 
     def _embedded(self) -> FlowBackend:
         if self._flow is None:

@@ -74,10 +74,10 @@ def _text(result: dict[str, Any]) -> str:
     lines = [table(rows, ("figure", "value"))]
     if "evaluation" in result:
         shown = result["evaluation"]
-        rows = [
+        shares = [
             (k, f"{shown[k]['rate']:.1%}", f"{shown[k]['low']:.1%} to {shown[k]['high']:.1%}")
             for k in ("policy", "random", "difference")
         ]
         title = f"{shown['episodes']} fresh tasks of the training distribution, {shown['actions']} actions"
-        lines += ["", title, table(rows, ("success", "rate", "95 % interval"))]
+        lines += ["", title, table(shares, ("success", "rate", "95 % interval"))]
     return "\n".join(lines)
