@@ -2,7 +2,7 @@
 # make test       lint, type check and the default tests
 # make test-slow  the tests that take minutes
 # make test-real  the tests that need EDAGYM_REAL_DATA, a folder with the original images
-# make docs       refresh the README's pictures and id table, and the notebook's outputs
+# make docs       refresh the README's pictures and id table, the pages of all ids, and the notebooks' outputs
 # make gallery    the contours of all tasks, with and without their reference layouts, in demo-out/gallery*/
 
 PYTHON ?= python3
@@ -53,7 +53,8 @@ docs: .venv-test/.installed
 	$(TEST_PY) -m edagym show Reasoning-L1/q7 --reference --png docs/images/drc-reasoning-l1-q7-reference.png
 	mkdir -p build && $(TEST_PY) -m edagym list --markdown > build/ids.md
 	sed -i -e '/^<!-- ids:/,/^<!-- \/ids/{//!d}' -e '/^<!-- ids:/r build/ids.md' README.md
-	$(TEST_PY) -c "import nbformat as f, nbclient as c; p = 'notebooks/quickstart.ipynb'; n = f.read(p, 4); c.NotebookClient(n, record_timing=False).execute(); f.write(n, p)"
+	$(TEST_PY) -m edagym generate docs --out docs/environments --results docs/results.json
+	for p in notebooks/*.ipynb; do $(TEST_PY) -c "import sys, nbformat as f, nbclient as c; p = sys.argv[1]; n = f.read(p, 4); c.NotebookClient(n, record_timing=False).execute(); f.write(n, p)" $$p || exit 1; done
 
 .venv/.installed: pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv .venv

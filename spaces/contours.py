@@ -32,7 +32,7 @@ class ContourSpace(Dict):
         region_demand: (20,) int16: least transistors that the objective asks for; -1 none.
         region_mask: (20,) int8: 1 where a region exists.
         hole_points: (40, 160, 2) float32, um: interior rings of all regions.
-        hole_n_points: (40,) int16.
+        hole_n_points: (40,) int16: points of each hole ring; 0 for unused rows.
         hole_region: (40,) int16: region row of each hole; -1 unused.
 
     Args:

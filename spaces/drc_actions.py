@@ -144,21 +144,21 @@ class DRCActionSpace(Dict):
             its layer and cell.
         ref: Discrete(3), index into `REFERENCES`: how a shape is named explicitly.
         shape_points: (256, 2): its outline; for ``box`` the first two rows are opposite corners.
-        n_shape_points: Discrete(257).
+        n_shape_points: Discrete(257): how many rows of `shape_points` count.
         shape_index: () int32: its position, for ``index``.
         change: Discrete(5), index into `CHANGE_NAMES`.
         edge: Discrete(256), for move_edge.
         by: (2, 2): move and move_cell: dx, dy; move_edge: the first number; resize: left, bottom, then right, top.
         points: (256, 2): outline of add_shape and replace; geometry of an explicit query; move_cell: the first row is
             where the instance is.
-        n_points: Discrete(257).
+        n_points: Discrete(257): how many rows of `points` count.
         orientation: Discrete(9), for move_cell: 0 any, k: `ORIENTATIONS[k - 1]`.
         parent: Discrete(1024), for move_cell: row of the cell table.
         violation: Discrete(65): 0: a query gives its geometry; k: it is about the k-th listed violation.
         level: Discrete(3), index into `LEVELS`.
         kind: Discrete(3), index into `KINDS`.
         direct_layers: MultiBinary(96): rows of the layer table; none: all (of the rule, with `violation`).
-        context_layers: MultiBinary(96), likewise.
+        context_layers: MultiBinary(96): layers of neighbouring shapes, likewise.
         start: Discrete(100000): first shape of the page.
         count: Discrete(201): shapes on the page; 0: the default of 20.
 

@@ -119,11 +119,11 @@ class PPAActionSpace(Dict):
         direction: Discrete(3), index into ``("", "input", "output")``, for set_io_fraction.
         file: Discrete(64): row of the file table, for edit_file.
         old: (64, 256) uint8: UTF-8 bytes, row by row, of the passage to replace.
-        n_old: Discrete(16385).
+        n_old: Discrete(16385): how many bytes of `old` count.
         new: (64, 256) uint8: what takes its place; for knobs of type text, the value.
-        n_new: Discrete(16385).
+        n_new: Discrete(16385): how many bytes of `new` count.
         command: (2, 256) uint8: UTF-8 bytes of a read_file command.
-        n_command: Discrete(513).
+        n_command: Discrete(513): how many bytes of `command` count.
 
     Args:
         seed: Seed of the space's own sampler.

@@ -66,17 +66,17 @@ class ReportSpace(Dict):
 
     Keys:
         report: (3,) float32: the last completed run's values, at first the initial ones.
-        initial: (3,) float32.
+        initial: (3,) float32: the values at first.
         target: (3,) float32: largest allowed value; 0: the metric is free.
-        has_target: (3,) int8.
+        has_target: (3,) int8: whether the metric has a target.
         gap: (3,) float32: (value - target) / target, at most 1000; 0: free. Positive: missed.
         stage_metrics: (18,) float32: `STAGE_METRICS` of the last completed run.
         history_status: (32,) int8: see `RunRow`; -1: no such run. Oldest first.
-        history_report: (32, 3) float32.
-        history_nis: (32,) float32.
+        history_report: (32, 3) float32: the metrics of each run; 0 for failed ones.
+        history_nis: (32,) float32: improvement score after each run.
         history_constraints: (32, 2) float32: period (ps) and delay fraction.
-        history_knobs: (32, n_knobs) float32.
-        n_runs: (1,) int32.
+        history_knobs: (32, n_knobs) float32: first number of each knob, as in `knob_values`.
+        n_runs: (1,) int32: runs so far.
 
     Args:
         n_knobs: Rows of the knob table.

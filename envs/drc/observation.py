@@ -41,24 +41,24 @@ def observation_space() -> spaces.Dict:
         min_area_kept: (96,) float32: share of each layer's area around the violations that has to stay; -1: no layer.
         max_edited_area: (1,) float32, um2; -1: no bound.
         roi: (4,) float32, um: region of interest; all 0 with has_roi 0.
-        has_roi: (1,) int8.
+        has_roi: (1,) int8: whether there is a region of interest.
         counts: (512,) int32: violations per rule in the last report, rows of the rule table.
         n_violations: (1,) int32: their total.
         violation_rule: (64,) int16: row of the rule table.
         violation_kind: (64,) int8: 0 polygon, 1 edge, 2 edge pair.
         violation_cell: (64,) int16: row of the cell table: whose frame the points are in.
         violation_points: (64, 16, 2) int32, database units; beyond 16 points the corners of the bounding box.
-        violation_n_points: (64,) int16.
+        violation_n_points: (64,) int16: the true number of points.
         violation_box: (64, 4) int32: bounding box in the top frame, database units.
-        violation_local: (64, 16, 2) float32, nm.
+        violation_local: (64, 16, 2) float32, nm: the same points in local coordinates.
         selected: (1,) int16: the violation around which shapes are listed; -1: none is left.
         shape_layer: (128,) int16: row of the layer table.
         shape_cell: (128,) int16: row of the cell table: the owner, whose frame the points are in.
         shape_points: (128, 32, 2) int32, database units; beyond 32 points the corners of the bounding box.
         shape_n_points: (128,) int16: the true number of points.
         shape_distance: (128,) float32: distance of bounding boxes to the selected violation, nm.
-        shape_local: (128, 32, 2) float32, nm.
-        budget_left: (1,) int16.
+        shape_local: (128, 32, 2) float32, nm: the same points in local coordinates.
+        budget_left: (1,) int16: units of budget left.
         last_vrr: (1,) float32: violation reduction rate of the last check; -1: none yet.
         last_success: (2,) int8: paper and strict success of the last check; -1: none yet.
         last_edit_error: (1,) int8: whether the last action was refused.

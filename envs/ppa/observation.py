@@ -19,7 +19,7 @@ def observation_space() -> spaces.Dict:
         bounds: (4,) float32: smallest and largest clock period (ps), smallest and largest delay fraction (-1: none).
         design_changed: (1,) int8: whether files differ from those of the last run (of the task, before any).
         sources_changed: (1,) int8: whether Verilog sources differ from the task's.
-        budget_left: (1,) int16.
+        budget_left: (1,) int16: units of budget left.
         last_nis: (1,) float32: score after the last run; 0 before any.
         last_success: (2,) int8: paper and strict success of the last run; -1: none yet.
         last_function: (2,) int8: whether the functional check passed (simulation; all of it); -1: none yet.

@@ -83,6 +83,17 @@ def add_parser(commands: Any) -> None:
     add_json_flag(tech)
     tech.set_defaults(run=_ppa_tech)
 
+    pages = what.add_parser(
+        "docs",
+        help="write the reference page of every environment id",
+        description="Write a Markdown page per environment id, made from docstrings, spaces and recorded results, and "
+        "an index.",
+    )
+    pages.add_argument("--out", metavar="DIR", default="out/environments", help="folder (default: out/environments)")
+    pages.add_argument("--results", metavar="FILE", help="JSON file of recorded results, as docs/results.json")
+    add_json_flag(pages)
+    pages.set_defaults(run=_docs)
+
 
 def _contours(args: argparse.Namespace) -> int:
     from edagym.task_assets.fet.contours import generate_contours
@@ -141,4 +152,18 @@ def _ppa_tech(args: argparse.Namespace) -> int:
         error = max(item["max_error"].values())
         lines.append(f"{name}: {item['cells']} cells, {item['bytes']} bytes, largest coding error {error:.1e}")
     emit(args, {"out": str(folder), "files": report}, "\n".join([*lines, f"wrote {folder}"]))
+    return PASS
+
+
+def _docs(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from edagym.cli.env_pages import write_pages
+
+    results = None if args.results is None else Path(args.results)
+    if results is not None and not results.is_file():
+        raise TaskError("no such file", field="--results", value=args.results)
+    folder = out_dir(args.out)
+    files = write_pages(folder, results, lambda rows: tqdm(rows, desc="pages"))
+    emit(args, {"files": [p.name for p in files]}, f"wrote {len(files)} pages to {folder}")
     return PASS
