@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from edagym.errors import EditError
 from edagym.spaces.contours import MAX_LAYERS
 from edagym.spaces.edits import OP_NAMES, AddPath, AddPolygon, Clear, Cut, Edit, edit_from_json, edit_to_json
+from edagym.spaces.json_schema import action_schema, closed_object, fixed_list
 from edagym.spaces.layout import MAX_SHAPE_POINTS
 from edagym.spaces.rings import MAX_COORD_UM, number_text, parse_ring, ring_text
 from edagym.task_assets.fet.grid import ring_to_dbu, ring_to_um, to_dbu, to_um
@@ -32,7 +33,31 @@ class Command(StrEnum):
 Action = Edit | Command
 
 OPERATIONS = ("add_polygon", "add_path", "cut", "clear", "verify", "submit", "declare_infeasible")
+TEXT_OPERATIONS = ("add_polygon", "add_path", "cut", "clear", "declare_infeasible")
+"""What the reply of a text policy may hold; verifying and submitting are the workflow's business."""
+MAX_EDITS = 256
+"""Most edits in a constrained reply."""
+
 _COMMANDS = {c.value: c for c in Command}
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "add_polygon": ("layer", "points"),
+    "add_path": ("layer", "points", "width"),
+    "cut": ("layer", "points"),
+    "clear": ("layer",),
+    "verify": (),
+    "submit": (),
+    "declare_infeasible": (),
+}
+_PLACEHOLDER = {"layer": '"NAME"', "points": "[[x, y], ...]", "width": "w"}
+_MEANING = {
+    "add_polygon": "a filled polygon with these vertices",
+    "add_path": "a strip of full width w along this centre line, with flat ends",
+    "cut": "removes this polygon from everything drawn on the layer",
+    "clear": "removes everything drawn on the layer",
+    "verify": "runs the checks",
+    "submit": "ends the task with the layout as it is",
+    "declare_infeasible": "alone in the list, says that this cannot be done, and gives up",
+}
 _TEXT = re.compile(
     r'(?P<op>\w+)(?:\s+(?P<layer>\w+|"(?:[^"\\]|\\.)*"))?(?:\s+width=(?P<width>[^\s:]+))?(?:\s*:(?P<ring>.*))?'
 )
@@ -78,6 +103,50 @@ class EditSpace(Dict):
             },
             seed=seed,
         )
+
+    # -- for language models ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    def schema(layers: Sequence[str] | None = None, ops: Sequence[str] = OPERATIONS) -> dict[str, Any]:
+        """Return the JSON schema of one action: for constrained replies.
+
+        Args:
+            layers: Names to choose from; None: any.
+            ops: Operations to choose from.
+        """
+        pair = fixed_list({"type": "number", "minimum": -MAX_COORD_UM, "maximum": MAX_COORD_UM}, 2)
+        fields: dict[str, Any] = {
+            "layer": {"type": "string"} if layers is None else {"enum": list(layers)},
+            "points": {"type": "array", "items": pair, "minItems": 3, "maxItems": MAX_SHAPE_POINTS},
+            "width": {"type": "number", "minimum": 0, "maximum": MAX_WIDTH_UM},
+        }
+        line = {**fields, "points": {**fields["points"], "minItems": 2}}
+        return action_schema((op, {n: (line if op == "add_path" else fields)[n] for n in _FIELDS[op]}) for op in ops)
+
+    @classmethod
+    def reply_schema(
+        cls, layers: Sequence[str] | None = None, ops: Sequence[str] = TEXT_OPERATIONS, *, max_edits: int = MAX_EDITS
+    ) -> dict[str, Any]:
+        """Return the JSON schema of a reply: an object with a thought and a list of edits (`describe`)."""
+        edits = {"type": "array", "items": cls.schema(layers, ops), "minItems": 1, "maxItems": max_edits}
+        return closed_object(thought={"type": "string"}, edits=edits)
+
+    @staticmethod
+    def describe(ops: Sequence[str] = TEXT_OPERATIONS) -> str:
+        """Return the operations in words with their JSON forms, one a line: for prompts."""
+        lines = []
+        for op in ops:
+            keys = "".join(f', "{name}": {_PLACEHOLDER[name]}' for name in _FIELDS[op])
+            lines.append(f'{{"op": "{op}"{keys}}}: {_MEANING[op]}')
+        return "\n".join(lines)
+
+    @staticmethod
+    def example(contact: str, gate: str) -> list[dict[str, Any]]:
+        """Return a list of edits, in JSON form, that shows what a reply looks like; it belongs to no task."""
+        return [
+            edit_to_json(AddPolygon(contact, ((0.0, 0.0), (3.0, 0.0), (3.0, 2.5), (0.0, 2.5)))),
+            edit_to_json(AddPath(gate, ((4.5, -1.0), (4.5, 4.0)), 1.0)),
+        ]
 
     # -- arrays <-> edits ------------------------------------------------------------------------------------------
 

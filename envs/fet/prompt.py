@@ -8,13 +8,12 @@ scaffolds C0, C1 and C2, and the answer format. All coordinates in the text are 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from edagym.spaces.edits import OPS, AddPath, AddPolygon, edit_to_json
+from edagym.spaces.actions import EditSpace
 from edagym.task_assets.fet.circuits import CircuitSpec, Stack, stacks
 from edagym.task_assets.fet.task import Region, Rule, TaskView
 
@@ -116,38 +115,36 @@ def render_prompt(view: TaskView, scaffold: Scaffold = "C0") -> str:
 
 
 def answer_format(view: TaskView) -> str:
-    """Return the description of the expected reply: a JSON list of the typed edits of `edagym.spaces.edits`."""
+    """Return the description of the expected reply: an object with the typed edits of `edagym.spaces.edits`.
+
+    Operations, their meaning and the example come from the action space.
+    """
     layers = [s.name for s in view.editable_layers]
-    lines = [
-        "Answer with one JSON list of edits and nothing else. They are applied in order; one that is refused is "
-        "reported by its index and the rest still apply.",
-    ]
-    for op, cls in OPS.items():
-        keys = ", ".join(f'"{f.name}": {_PLACEHOLDER[f.name]}' for f in fields(cls))
-        lines.append(f'{{"op": "{op}", {keys}}}: {_OP_MEANING[op]}')
-    lines.append(f"Editable layers: {', '.join(layers)}. Polygons are simple (no self-intersection) and not closed.")
-    # Both follow from the 1 nm grid and the width rule, and cost agents rounds when they have to find out.
-    lines.append(
-        "Overlapping shapes of a layer merge; let parts of one shape overlap rather than abut, since rounding can open "
-        "a gap between slanted edges. Corners sharper than 90 degrees break a width rule."
-    )
     contact = view.layers_of("contact")[0].name
     gate = next((s.name for s in view.layers_of("gate electrode")), contact)
-    example = [
-        edit_to_json(AddPolygon(contact, ((0.0, 0.0), (3.0, 0.0), (3.0, 2.5), (0.0, 2.5)))),
-        edit_to_json(AddPath(gate, ((4.5, -1.0), (4.5, 4.0)), 1.0)),
+    return reply_format(EditSpace.describe(), layers, EditSpace.example(contact, gate))
+
+
+def reply_format(operations: str, layers: Sequence[str], example: Sequence[Mapping[str, Any]]) -> str:
+    """Return the description of a reply.
+
+    Args:
+        operations: What the list may hold (`EditSpace.describe`).
+        layers: Names of the layers that may be drawn on.
+        example: Edits, in JSON form, to show the form.
+    """
+    lines = [
+        'Answer with one JSON object {"thought": "...", "edits": [...]}: first what you are going to do, briefly, then '
+        "one list of edits. They are applied in order; one that is refused is reported by its index and the rest "
+        "still apply.",
+        operations,
+        f"Editable layers: {', '.join(layers)}. Polygons are simple (no self-intersection) and not closed.",
+        # Both follow from the 1 nm grid and the width rule, and cost agents rounds when they have to find out.
+        "Overlapping shapes of a layer merge; let parts of one shape overlap rather than abut, since rounding can open "
+        "a gap between slanted edges. Corners sharper than 90 degrees break a width rule.",
+        f"Example of the form (not of this task): {json.dumps({'thought': '...', 'edits': list(example)})}",
     ]
-    lines.append(f"Example of the form (not of this task): {json.dumps(example)}")
     return "\n".join(lines) + "\n"
-
-
-_PLACEHOLDER = {"layer": '"NAME"', "points": "[[x, y], ...]", "width": "w"}
-_OP_MEANING = {
-    "add_polygon": "a filled polygon with these vertices",
-    "add_path": "a strip of full width w along this centre line, with flat ends",
-    "cut": "removes this polygon from everything drawn on the layer",
-    "clear": "removes everything drawn on the layer",
-}
 
 
 def _circuit_sentence(circuit: CircuitSpec) -> str:
