@@ -89,30 +89,49 @@ def upgraded(record: Mapping[str, Any]) -> Record:
     return {**filled, **record, "error_type": kind, "artefacts": {}}
 
 
-def read_records(path: str | Path) -> list[Record]:
-    """Return the records of a run, one per attempt, in the order in which they came.
+def read_lines(path: str | Path) -> Iterator[tuple[int, Record | None, str]]:
+    """Yield line number, record and fault of each line of a records file: None and a text, or a record and ``""``.
 
     Args:
         path: A run's folder or a records file. A last line without its end, such as a running evaluation or a kill
-            leaves, is passed over. Of two lines for one attempt the later one counts (`edagym eval --retry-missing`).
+            leaves, is passed over.
 
     Raises:
-        TaskError: If there is no such file, or a line is no record.
+        TaskError: If there is no such file.
     """
     file = Path(path) / "records.jsonl" if Path(path).is_dir() else Path(path)
     try:
         lines = file.read_bytes().split(b"\n")[:-1]
     except OSError as e:
         raise TaskError(f"cannot read records: {e.strerror}", field="records", value=str(file)) from e
-    found: dict[Key, Record] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = upgraded(json.loads(line))
-            found[key_of(record)] = record
+            key_of(record)
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise TaskError(f"{file}: line {number} is no record ({type(e).__name__}: {e})", field="records") from None
+            yield number, None, f"{file}: line {number} is no record ({type(e).__name__}: {e})"
+        else:
+            yield number, record, ""
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Return the records of a run, one per attempt, in the order in which they came.
+
+    Of two lines for one attempt the later one counts (`edagym eval --retry-missing`).
+
+    Args:
+        path: A run's folder or a records file; see `read_lines`.
+
+    Raises:
+        TaskError: If there is no such file, or a line is no record.
+    """
+    found: dict[Key, Record] = {}
+    for _, record, fault in read_lines(path):
+        if record is None:
+            raise TaskError(fault, field="records")
+        found[key_of(record)] = record
     return list(found.values())
 
 

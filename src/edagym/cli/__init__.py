@@ -21,6 +21,7 @@ from edagym.cli import (
     generate,
     import_posteda,
     listing,
+    rescore,
     rollout,
     show,
     sweep,
@@ -30,7 +31,22 @@ from edagym.cli import (
 from edagym.cli.common import BAD_INPUT, FAIL, TOOL_ERROR
 from edagym.errors import EDAGymError, ToolError
 
-_COMMANDS = (listing, show, verify, drc, flow, sweep, rollout, evaluate, train, generate, import_posteda, bench, demo)
+_COMMANDS = (
+    listing,
+    show,
+    verify,
+    drc,
+    flow,
+    sweep,
+    rollout,
+    evaluate,
+    rescore,
+    train,
+    generate,
+    import_posteda,
+    bench,
+    demo,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
