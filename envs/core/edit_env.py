@@ -294,6 +294,16 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             self._current = self._run_verifier()
         return self._current
 
+    def peek(self) -> Verdict:
+        """Return the verdict of the episode as it is, at no charge; observations and infos keep what they had.
+
+        For shaped rewards and studies of training: what it says is hidden from agents.
+
+        Raises:
+            ToolError: If the verifier fails.
+        """
+        return self._verify_now()
+
     def _info(self) -> dict[str, Any]:
         """Plain numbers and strings under the same keys in every step; no wall times, no ragged arrays."""
         return {

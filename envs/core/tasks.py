@@ -97,6 +97,10 @@ class Procedural(SuiteEnv[TaskT, EditT]):
         return {}
 
     @abstractmethod
+    def redirect(self, *args: Any, **kwargs: Any) -> None:
+        """Draw the tasks from the next reset on by other arguments, those of the constructor that choose tasks."""
+
+    @abstractmethod
     def _generate(self, rng: np.random.Generator) -> TaskT:
         """Make a task; all randomness comes from `rng`."""
 

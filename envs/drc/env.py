@@ -233,6 +233,12 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
         self._text = "No violations.\n" if report.clean else render_violations(self._reported, state.prepared.task.top)
         return verdict
 
+    def peek(self) -> Verdict:
+        """Return the verdict of the layout as it is; see `EditEnv.peek`."""
+        # `_run_verifier` would also renew the report that the agent reads.
+        report = self._ready.report()
+        return self._ready.prepared.verifier.verify(report, strict=report.clean)
+
     def _step(self, action: DRCEdit | Query | Command | None, refused: str) -> Any:
         self._text = ""
         return super()._step(action, refused)
@@ -328,8 +334,12 @@ class DRCTrainEnv(Procedural[DRCTask, DRCEdit | Query], DRCEnv):
 
     def __init__(self, level: str | None = None, target: str | None = None, **kwargs: Any) -> None:
         self._refuse_choice(kwargs)
-        self._level, self._target = level, target
         super().__init__(**kwargs)
+        self.redirect(level=level, target=target)
+
+    def redirect(self, *, level: str | None = None, target: str | None = None) -> None:
+        """Draw the tasks from the next reset on by another level and target; None: any."""
+        self._level, self._target = level, target
 
     def _prepare(self, task: DRCTask) -> PreparedTask:
         return PreparedTask(task)  # seen once: not worth a place in the shared cache

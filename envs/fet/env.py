@@ -17,6 +17,7 @@ from edagym.envs.fet.observation import (
     observation_space,
     static_arrays,
 )
+from edagym.errors import TaskError
 from edagym.spaces.actions import Command, EditSpace, action_from_json, action_to_json
 from edagym.spaces.edits import AddPolygon, Edit
 from edagym.task_assets.fet.task import FETTask, TaskView
@@ -28,6 +29,8 @@ MIN_BUDGET = 40
 """Least default budget; beyond it, twice the edits of the task's reference."""
 
 MAX_ROUNDS = 100
+
+_TASK_ARGUMENTS = ("level", "tier", "architecture", "n_regions", "demand", "holes")
 
 
 class _Prepared:
@@ -270,17 +273,18 @@ class FETTrainEnv(Procedural[FETTask, Edit], FETEnv):
         holes: int | bool | None = None,
         **kwargs: Any,
     ) -> None:
-        wanted: dict[str, Any] = {
-            "level": level,
-            "tier": tier,
-            "architecture": architecture,
-            "n_regions": n_regions,
-            "demand": demand,
-            "holes": holes,
-        }
-        self._wanted = {name: value for name, value in wanted.items() if value is not None}
         self._refuse_choice(kwargs)
         super().__init__(**kwargs)
+        self.redirect(
+            level=level, tier=tier, architecture=architecture, n_regions=n_regions, demand=demand, holes=holes
+        )
+
+    def redirect(self, **wanted: Any) -> None:
+        """Draw the tasks from the next reset on by other arguments: level, tier and so on; None or absent: any."""
+        unknown = sorted(set(wanted) - set(_TASK_ARGUMENTS))
+        if unknown:
+            raise TaskError("no argument of training tasks", field=unknown[0], allowed=_TASK_ARGUMENTS)
+        self._wanted = {name: value for name, value in wanted.items() if value is not None}
 
     def _prepare(self, task: FETTask) -> _Prepared:
         return _Prepared(task)  # seen once: not worth a place in the shared cache

@@ -238,6 +238,10 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
         self._text = self._run_text(verdict)
         return verdict
 
+    def peek(self) -> Verdict:
+        """Return the verdict by the runs so far, see `EditEnv.peek`: nothing is run."""
+        return self._judge()
+
     def _judge(self) -> Verdict:
         digest = self.layout.digest()
         run = next((r for r in reversed(self._runs) if r.digest == digest), None)
@@ -399,13 +403,24 @@ class PPATrainEnv(Procedural[PPATask, PPAEdit | PPAQuery], PPAEnv):
         from edagym.task_assets.ppa.sweep import FOLDER, load_sweeps
 
         self._refuse_choice(kwargs)
-        self._kind, self._level = kind, level
         tables = load_sweeps(FOLDER if sweeps is None else sweeps)
         unknown = sorted(set(designs or ()) - {s.name for s in tables})
         if unknown:
             raise TaskError("no such sweep table", field="designs", value=unknown, allowed=[s.name for s in tables])
-        self._sweeps = tuple(s for s in tables if designs is None or s.name in designs)
+        self._tables = tuple(s for s in tables if designs is None or s.name in designs)
         super().__init__(**kwargs)
+        self.redirect(kind=kind, level=level)
+
+    def redirect(
+        self, *, kind: str | None = None, level: str | None = None, designs: Sequence[str] | None = None
+    ) -> None:
+        """Draw the tasks from the next reset on by another kind, level and designs, of those at hand; None: any."""
+        self._kind, self._level = kind, level
+        self._sweeps = tuple(s for s in self._tables if designs is None or s.name in designs)
+        if not self._sweeps:
+            raise TaskError(
+                "no such sweep table", field="designs", value=designs, allowed=[s.name for s in self._tables]
+            )
 
     def _prepare(self, task: PPATask) -> PreparedTask:
         return PreparedTask(task)  # seen once: not worth a place in the shared cache
