@@ -86,6 +86,12 @@ class Attempt:
         return self._env.verdict
 
     @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The trace of this branch so far: single edits and commands, JSON-ready."""
+        steps: list[dict[str, Any]] = self._env.trace()["steps"]
+        return steps
+
+    @property
     def criterion(self) -> Criterion:
         """Which success flag counts."""
         return self._env.criterion

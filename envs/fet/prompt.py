@@ -103,6 +103,19 @@ def render_prompt(view: TaskView, scaffold: Scaffold = "C0") -> str:
     Raises:
         ValueError: If the scaffold is unknown.
     """
+    return "\n".join((render_brief(view, scaffold), answer_format(view)))
+
+
+def render_brief(view: TaskView, scaffold: Scaffold = "C0") -> str:
+    """Return `render_prompt` without the answer format: for prompts that ask for something else than a whole layout.
+
+    Args:
+        view: The agent-visible part of a task.
+        scaffold: See `render_prompt`.
+
+    Raises:
+        ValueError: If the scaffold is unknown.
+    """
     if scaffold not in SCAFFOLDS:
         raise ValueError(f"scaffold must be one of {SCAFFOLDS}, got {scaffold!r}")
     parts = [render_task_text(view), _definition(view), _constraints(view)]
@@ -110,7 +123,6 @@ def render_prompt(view: TaskView, scaffold: Scaffold = "C0") -> str:
         parts.append(_spine_section(view))
     if scaffold == "C2":
         parts.append(_structure_section(view))
-    parts.append(answer_format(view))
     return "\n".join(parts)
 
 
