@@ -109,7 +109,7 @@ def test_a_design_needs_a_name(name):
 
 
 def test_other_line_ends_are_no_line_ends():
-    text = "export DESIGN_NAME = x\nexport ROUTE_EFFORT = a\x0bexport ABC_AREA = 1\n"
+    text = "export DESIGN_NAME = x\nexport OTHER = a\x0bexport ABC_AREA = 1\n"
     assert parse_config(text).flag("ABC_AREA") is False
     assert parse_config("export DESIGN_NAME = x\r\nexport ABC_AREA = 1\r\n").flag("ABC_AREA") is True
 

@@ -581,7 +581,7 @@ ACTIONS = [
     SetKnob("ASAP7_USE_VT", "SLVT LVT RVT"),
     SetKnob("CORNER", "WC"),
     SetKnob("DIE_AREA", "0 0 16.2 16.2"),
-    SetKnob("ROUTE_EFFORT", "high and low"),
+    SetKnob("ROUTE_EFFORT", "high"),
     SetPeriod(287.5),
     SetPeriod(300.0, "other"),
     SetIOFraction(0.25),

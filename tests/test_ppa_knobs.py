@@ -25,6 +25,16 @@ MODELLED = {
 }  # fmt: skip
 
 
+TEXTS = {
+    "ABC_DRIVER_CELL": "BUFx2_ASAP7_75t_R",
+    "SYNTH_ARGS": "-booth -nofsm",
+    "ROUTE_EFFORT": "high",
+    "DETAILED_ROUTE_ARGS": "-droute_end_iter 5 -clean_patches -repair_pdn_vias M5",
+    "REPAIR_PDN_VIA_LAYER": "M5",
+    "REMOVE_CELLS_FOR_EQY": "TAPCELL* FILLER*",
+}
+
+
 def sample(knob: Knob) -> str:
     """A text that the knob takes, other than its default."""
     if knob.type == "bool":
@@ -34,7 +44,7 @@ def sample(knob: Knob) -> str:
     if knob.type == "vts":
         return "SLVT RVT"
     if knob.type == "text":
-        return "some text"
+        return TEXTS[knob.name]
     if knob.type == "box":
         return "0 0.5 16.2 20"
     if knob.type == "pair":
@@ -50,6 +60,7 @@ def test_row(name):
     assert knob.type in TYPES
     assert knob.meaning.endswith(".")
     assert bool(knob.choices) == (knob.type in ("choice", "vts"))
+    assert bool(knob.pattern) == bool(knob.form) == (knob.type == "text")
     if knob.default is not None:
         assert knob.parse(knob.text(knob.default)) == knob.default
     assert knob.parse("  ") is None
@@ -91,6 +102,49 @@ def test_what_is_modelled():
 )
 def test_refused_values(name, text):
     with pytest.raises(ValueError, match=TABLE[name].allowed.split()[0]):
+        TABLE[name].parse(text)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x; touch y",
+        "[exec touch y]",
+        "$(shell x)",
+        "${X}",
+        "`x`",
+        "a | b",
+        "a > b",
+        "{x}",
+        '"x"',
+        "../x",
+        "/x",
+        "a\\b",
+        "é",
+    ],
+)
+def test_texts_are_of_a_form(name, text):
+    for value in (text, f"{TEXTS[name]} {text}", f"{TEXTS[name]}{text}"):
+        with pytest.raises(ValueError, match=TABLE[name].form[:5]):
+            TABLE[name].parse(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("SYNTH_ARGS", "-top other"),
+        ("SYNTH_ARGS", "-run fine:"),
+        ("SYNTH_ARGS", "-extra-map x.v"),
+        ("SYNTH_ARGS", "-booth-nofsm"),
+        ("DETAILED_ROUTE_ARGS", "-output_drc x"),
+        ("DETAILED_ROUTE_ARGS", "-distributed -remote_host example.org"),
+        ("DETAILED_ROUTE_ARGS", "-or_seed 1 x"),
+        ("ROUTE_EFFORT", "high low"),
+    ],
+)
+def test_options_that_name_files_or_leave_steps_out_are_refused(name, text):
+    with pytest.raises(ValueError, match=TABLE[name].form[:5]):
         TABLE[name].parse(text)
 
 

@@ -327,8 +327,12 @@ def test_the_engine_is_the_checkouts_version(flow, tmp_path):
     [
         ("export CORE_MARGIN = $(shell touch pwned)\n", "", "", FlowError),
         ("export NUM_CORES = 1; touch pwned\n", "", "", FlowError),
-        ("export OPENROAD_ARGS = -exit /tmp/x.tcl\n", "", "", FlowError),
         ("export SYNTH_ARGS = [exec touch pwned]\n", "", "", FlowError),
+        ("export SYNTH_ARGS = -run begin:check\n", "", "", FlowError),
+        ("export ROUTE_EFFORT = 1; touch pwned\n", "", "", FlowError),
+        ("export DETAILED_ROUTE_ARGS = -output_drc x\n", "", "", FlowError),
+        ("export OPENROAD_ARGS = -exit x.tcl\n", "", "", ToolError),
+        ("export YOSYS_FLAGS = -c x.tcl\n", "", "", ToolError),
         ("all:\n\ttouch pwned\n", "", "", FlowError),
         ("include /etc/passwd\n", "", "", FlowError),
         ("", "exec touch pwned\n", "", FlowError),

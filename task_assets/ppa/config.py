@@ -17,7 +17,8 @@ from edagym.task_assets.ppa.knobs import STRUCTURAL, KnobValue, knob_table
 
 _ASSIGNMENT = re.compile(r"(?P<head>[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*(?P<op>\?=|:=|=))")
 _LOCKED = re.compile(
-    r".*_(TCL|EXE|CMD|SCRIPTS?|HOOKS?|PATH|HOME|DIRS?|FILES?|LIBS?|LEFS?|MAP|DEF|GDS|PARAMS|DEFINES|CONSTRAINTS)"
+    r".*_(TCL|EXE|CMD|SCRIPTS?|HOOKS?|PATH|HOME|DIRS?|FILES?|LIBS?|LEFS?|MAP|DEF|GDS|PARAMS|DEFINES|CONSTRAINTS|ARGS"
+    r"|FLAGS|OPTS|OPTIONS)"
     r"|VERILOG_.*|SHELL|MAKE.*|PATH|LD_.*|PYTHON.*|FLOW_VARIANT|\.SHELLFLAGS"
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,7 @@ class Knob:
 
     Attributes:
         name: Variable name.
-        type: One of `TYPES`: a switch (0 or 1), numbers, a name, several different names, 4 or 2 numbers, or free text.
+        type: One of `TYPES`: a switch (0 or 1), numbers, a name, several different names, 4 or 2 numbers, or text.
         default: Value when the variable is unset or empty; None where the flow then goes without.
         stage: Flow stage that reads it.
         modelled: Whether the embedded flow acts on it.
@@ -38,6 +39,9 @@ class Knob:
         min: Smallest number, or None.
         max: Largest number, or None.
         choices: Allowed names of ``choice`` and ``vts``.
+        pattern: Regular expression of all that a ``text`` may be. The real flow hands it to shells, Tcl and tools, some
+            of whose options name files, programs or parts of the design to leave out: no text is free.
+        form: The same in words.
     """
 
     name: str
@@ -50,6 +54,8 @@ class Knob:
     min: float | None = None
     max: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    form: str = ""
 
     def parse(self, text: str) -> KnobValue | None:
         """Return the value that a text means; None for an empty text, which unsets the knob.
@@ -62,6 +68,8 @@ class Knob:
             return None
         value: KnobValue
         if self.type == "text":
+            if not re.fullmatch(self.pattern, " ".join(words), re.ASCII):
+                raise ValueError(self.allowed)
             return " ".join(words)
         if self.type == "vts":
             value = tuple(words)
@@ -114,7 +122,7 @@ class Knob:
         if self.type == "bool":
             return "0 or 1"
         if self.type == "text":
-            return "text"
+            return self.form
         if self.choices:
             return ("one of " if self.type == "choice" else "one or several of ") + ", ".join(self.choices)
         what = {"int": "a whole number", "float": "a number", "box": "x1 y1 x2 y2", "pair": "two numbers"}[self.type]

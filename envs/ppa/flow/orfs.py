@@ -78,7 +78,7 @@ _CRASH = re.compile(
 _PLAIN = re.compile(r"[\w .,:+*%-]*")
 _NAME = re.compile(r"[\w.-]+")
 _FILE = re.compile(r"[\w.+/-]+")
-_PROGRAM = re.compile(r".*_(EXE|CMD)|SHELL|MAKE.*|PATH|LD_.*|PYTHON.*|FLOW_VARIANT")
+_PROGRAM = re.compile(r".*_(EXE|CMD|ARGS|FLAGS|OPTS|OPTIONS)|SHELL|MAKE.*|PATH|LD_.*|PYTHON.*|FLOW_VARIANT")
 _REFERENCE = re.compile(
     r"\$[({](?:\w+[)}:]|(?:sort|wildcard|strip|addprefix|addsuffix|dir|notdir|basename|abspath|realpath|patsubst|subst"
     r"|filter|filter-out|firstword|lastword|word|wordlist|words) )"
