@@ -10,12 +10,15 @@ import shapely
 
 from .fet_chain import GATE_GAP, MARGIN, Blocked, Chain, chains
 from .fet_prompt import MARK, Flake, Problem, read_prompt
+from .fet_wires import Router, Terminal, terminals
 
 # Kept from other flakes.
 _FLAKE_GAP = 0.15
 # How far around a flake obstacles matter.
 _REACH = 6.0
 _PAD = 0.1
+# Layouts tried until all outputs can be wired.
+_TRIES = 6
 
 Edit = dict[str, Any]
 
@@ -41,13 +44,45 @@ def draw(problem: Problem, variants: dict[str, int]) -> list[Edit]:
         problem: The task.
         variants: Number of the variant to draw of each flake; 0 where missing.
     """
+    variants = dict(variants)
+    best: tuple[int, list[Edit]] | None = None
+    for _ in range(_TRIES):
+        done = _place(problem, variants)
+        wires, open_flakes = _join(problem, done)
+        if best is None or len(open_flakes) < best[0]:
+            best = (len(open_flakes), _edits(problem, done, wires))
+        if not open_flakes:
+            break
+        for name in open_flakes:
+            variants[name] = variants.get(name, 0) + 1
+    assert best is not None
+    return best[1]
+
+
+def _place(problem: Problem, variants: dict[str, int]) -> dict[str, Chain]:
+    """Return the devices of every flake on which they fit."""
     done: dict[str, Chain] = {}
     for flake in problem.flakes:
         blocked = _blocked(problem, flake, done)
         chain = next(chains(problem, flake, blocked, variants.get(flake.name, 0)), None)
         if chain is not None:
             done[flake.name] = chain
-    return _edits(problem, done)
+    return done
+
+
+def _join(problem: Problem, done: dict[str, Chain]) -> tuple[list[Any], list[str]]:
+    """Return the wires of all outputs, and the names of the flakes whose outputs could not be joined."""
+    outputs: dict[str, list[tuple[str, Terminal]]] = {}
+    filled = {flake.name: shapely.Polygon(flake.hull) for flake in problem.flakes}
+    for flake in problem.flakes:
+        if flake.nets and flake.name in done:
+            for net, ends in terminals(filled[flake.name], done[flake.name], flake.nets).items():
+                outputs.setdefault(net, []).extend((flake.name, end) for end in ends)
+    router = Router(problem, list(filled.values()), list(done.values()))
+    stuck = [
+        name for ends in outputs.values() if not router.join([end for _, end in ends]) for name in {n for n, _ in ends}
+    ]
+    return router.wires, sorted(set(stuck))
 
 
 def _blocked(problem: Problem, flake: Flake, done: dict[str, Chain]) -> Blocked:
@@ -74,13 +109,13 @@ def _blocked(problem: Problem, flake: Flake, done: dict[str, Chain]) -> Blocked:
     )
 
 
-def _edits(problem: Problem, done: dict[str, Chain]) -> list[Edit]:
+def _edits(problem: Problem, done: dict[str, Chain], wires: list[Any]) -> list[Edit]:
     edits: list[Edit] = []
     layers = problem.layers
     gates = [g for chain in done.values() for g in chain.gates]
     contacts = [c for chain in done.values() for c in chain.contacts if c is not None]
     for name in layers.get("contact", ()):
-        edits += [_polygon(name, c) for c in contacts]
+        edits += [_polygon(name, c) for c in (*contacts, *wires)]
     for name in layers.get("gate electrode", ()):
         edits += [_polygon(name, g) for g in gates]
     for name in layers.get("dielectric", ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -356,6 +357,8 @@ def sound(polygon: Any, grown: Any, chain: Chain, separation: float, spacing: fl
             where = np.flatnonzero(shapely.intersects(pieces, contact.buffer(0.03)))
             core = contact.buffer(_NECK) if edge else contact.intersection(polygon).buffer(-_LANDING / 2)
             landed = [b for b in bodies if not core.is_empty and b.intersects(core)]
+            if sum(b.distance(contact) < _NECK / 2 + 0.02 for b in bodies) != 1:
+                return False
             if not any(all(b.distance(g) < _NECK for g in beside) for b in landed):
                 return False
         if len(where) != 1 or int(where[0]) in seen:
@@ -402,7 +405,7 @@ def _edge_contacts(polygon: Any, sizes: Sizes, blocked: Blocked) -> list[tuple[A
     ring = shapely.get_coordinates(shapely.geometry.polygon.orient(polygon).exterior)
     inner = polygon.buffer(-_DEEPEST)
     found: list[tuple[float, Any, Array]] = []
-    for a, b in zip(ring, ring[1:]):
+    for a, b in pairwise(ring):
         length = float(np.hypot(*(b - a)))
         if length < 2 * _EDGE:
             continue

@@ -23,7 +23,7 @@ import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 MODEL = "text-solver"
 MODULES = ("fet_roles", "posteda", "fet")
@@ -55,7 +55,8 @@ def load_modules() -> list[ModuleType]:
         spec = importlib.util.spec_from_file_location(
             "text_solver", _HERE / "__init__.py", submodule_search_locations=[str(_HERE)]
         )
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         package = importlib.util.module_from_spec(spec)
         sys.modules["text_solver"] = package
         spec.loader.exec_module(package)
@@ -129,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection; `modules` is set by `make_server`."""
 
     protocol_version = "HTTP/1.1"
-    modules: list[ModuleType] = []
+    modules: ClassVar[list[ModuleType]] = []
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the client keeps the records."""
