@@ -148,41 +148,58 @@ class GaussianProcessPPAPolicy(PPASearchPolicy):
             # Half anywhere, half around the best so far.
             around = np.array(places[at]) + rng.normal(0.0, 0.15, (self.candidates // 2, n))
             pool = np.vstack([rng.random((self.candidates - len(around), n)), np.clip(around, 0.0, 1.0)])
-            place = [float(u) for u in pool[self._choose(dims, view, places, seen, pool)]]
+            best = rank_candidates(dims, view.targets, places, seen, pool, self.kappa)[0]
+            place = [float(u) for u in pool[best]]
             seen.append((yield place))
             places.append(place)
 
-    def _choose(
-        self,
-        dims: Sequence[Dimension],
-        view: PPAView,
-        places: Sequence[Place],
-        seen: Sequence[Mapping[str, float] | None],
-        pool: np.ndarray,
-    ) -> int:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-        features = _features(dims, np.array(places))
-        lower, expected = np.zeros(len(pool)), np.zeros(len(pool))
-        for metric, target in view.targets.items():
-            logs = [np.nan if v is None else np.log(v[metric] / target) for v in seen]
-            # A failed run stands for the worst that was seen, so that the search turns away from it.
-            y = np.nan_to_num(np.array(logs), nan=float(np.nanmax(logs)) + 0.2)
-            mean, scale = float(y.mean()), float(y.std()) or 1.0
-            # One length for all dimensions: 18 runs are too few to tell which of them matter.
-            kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(1.0, (0.1, 20.0), nu=2.5) + WhiteKernel(1e-3, "fixed")
-            model = GaussianProcessRegressor(kernel, random_state=0)
-            with warnings.catch_warnings():
-                # A length at its bound is a flat or a rough metric, not a failure.
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.fit(features, (y - mean) / scale)
-            mu, sigma = model.predict(_features(dims, pool), return_std=True)
-            lower += np.maximum(0.0, mean + scale * (mu - self.kappa * sigma))
-            expected += np.maximum(0.0, mean + scale * mu)
-        # Among candidates that may meet every target, the one that is nearest by expectation.
-        return int(np.lexsort((expected, np.round(lower, 4)))[0])
+def rank_candidates(
+    dims: Sequence[Dimension],
+    targets: Mapping[str, float],
+    places: Sequence[Place],
+    seen: Sequence[Mapping[str, float] | None],
+    pool: np.ndarray,
+    kappa: float,
+) -> np.ndarray:
+    """Rank candidates by the upper confidence bound of one Matérn process per target metric.
+
+    Args:
+        dims: The dimensions.
+        targets: Metric -> largest allowed value.
+        places: Where runs were made.
+        seen: Metrics of each, None where the flow failed.
+        pool: Candidates, (n, dimensions), places in the unit cube.
+        kappa: Standard deviations of optimism.
+
+    Returns:
+        (n,) indices into `pool`: first those whose misfit would be smallest if every metric came out `kappa` standard
+        deviations better than expected; among equals the nearest by expectation.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    features = _features(dims, np.array(places))
+    lower, expected = np.zeros(len(pool)), np.zeros(len(pool))
+    for metric, target in targets.items():
+        logs = [np.nan if v is None else np.log(v[metric] / target) for v in seen]
+        # A failed run stands for the worst that was seen, so that the search turns away from it.
+        y = np.nan_to_num(np.array(logs), nan=float(np.nanmax(logs)) + 0.2)
+        mean, scale = float(y.mean()), float(y.std()) or 1.0
+        # One length for all dimensions: 18 runs are too few to tell which of them matter.
+        kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(1.0, (0.1, 20.0), nu=2.5) + WhiteKernel(1e-3, "fixed")
+        model = GaussianProcessRegressor(kernel, random_state=0)
+        with warnings.catch_warnings():
+            # A length at its bound is a flat or a rough metric, not a failure.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(features, (y - mean) / scale)
+        mu, sigma = model.predict(_features(dims, pool), return_std=True)
+        lower += np.maximum(0.0, mean + scale * (mu - kappa * sigma))
+        expected += np.maximum(0.0, mean + scale * mu)
+    # Among candidates that may meet every target, the one that is nearest by expectation.
+    order: np.ndarray = np.lexsort((expected, np.round(lower, 4)))
+    return order
 
 
 def _features(dims: Sequence[Dimension], places: np.ndarray) -> np.ndarray:

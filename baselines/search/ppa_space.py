@@ -34,18 +34,21 @@ class Dimension:
         choices: Texts of a knob without order, or empty.
         low: Smallest number.
         high: Largest number.
+        whole: Whether numbers are whole.
     """
 
     name: str
     choices: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 1.0
+    whole: bool = False
 
     def value(self, u: float) -> str:
-        """Return the value at a place in 0..1; numbers have four digits."""
+        """Return the value at a place in 0..1; numbers have four digits, if they are not whole."""
         if self.choices:
             return self.choices[min(int(u * len(self.choices)), len(self.choices) - 1)]
-        return number_text(float(f"{self.low + (self.high - self.low) * min(max(u, 0.0), 1.0):.4g}"))
+        number = self.low + (self.high - self.low) * min(max(u, 0.0), 1.0)
+        return number_text(float(round(number)) if self.whole else float(f"{number:.4g}"))
 
     def place(self, value: str) -> float:
         """Return the place of a value: the middle of its share of 0..1 for choices."""

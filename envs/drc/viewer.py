@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+import klayout.db as kdb
 import numpy as np
 
 from edagym.envs.drc.queries import shapes_near
@@ -72,16 +73,18 @@ def render_window(
     *,
     size: tuple[int, int] = (512, 512),
     focus: Container[str] | None = None,
+    cell: kdb.Cell | None = None,
 ) -> np.ndarray:
     """Draw a window of a layout with its violations in red.
 
     Args:
         layout: The layout.
         table: The rules: layers are drawn in their order; fins, implants and marker layers are left out.
-        window: Box (x1, y1, x2, y2), database units of the top cell.
+        window: Box (x1, y1, x2, y2), database units of the drawn cell.
         violations: Violations to mark.
         size: Width and height, pixels, at most 1024 each.
         focus: Layers to draw in full colour, the others faintly; None: all.
+        cell: The cell to draw; None: the top cell.
 
     Returns:
         uint8 of shape (height, width, 3).
@@ -96,7 +99,7 @@ def render_window(
 
     reach_x, reach_y = round(width / scale / 2), round(height / scale / 2)
     seen = (round(x0) - reach_x, round(y0) - reach_y, round(x0) + reach_x, round(y0) + reach_y)
-    shapes = shapes_near(layout, table, seen, seen, [n for n in table.layers if n not in _HIDDEN])
+    shapes = shapes_near(layout, table, seen, seen, [n for n in table.layers if n not in _HIDDEN], cell)
     for name in table.layers:
         # Cut to the picture: a power rail across the whole chip would make Pillow fill millions of pixels.
         rings = [[[pixel(_clamp(p, seen)) for p in s.points]] for s in shapes if s.layer == name]
