@@ -92,6 +92,11 @@ class Attempt:
         return steps
 
     @property
+    def ended(self) -> str:
+        """Why the episode is over (`EditEnv.ended`), or an empty string."""
+        return self._root.ended
+
+    @property
     def criterion(self) -> Criterion:
         """Which success flag counts."""
         return self._env.criterion

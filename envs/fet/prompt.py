@@ -223,7 +223,8 @@ def _definition(view: TaskView) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _hint(region: Region) -> CrossingHint | None:
+def hint_of(region: Region) -> CrossingHint | None:
+    """Return the crossing and the zones that the prompt suggests for a flake; None if no gate can cross it."""
     # Imported late: the constructor loads KLayout, the spine code and the verifier.
     from edagym.envs.fet.reference import ReferenceInfeasible, channel_hint
 
@@ -237,7 +238,7 @@ def _constraints(view: TaskView) -> str:
     gates = bool(view.layers_of("gate electrode"))
     lines = ["Derived constraints (one suggestion per flake; zones run along the flake's middle line):"]
     for region in view.regions:
-        hint = _hint(region)
+        hint = hint_of(region)
         if hint is None:
             lines.append(f"{region.name}: no suggestion")
             continue
@@ -280,7 +281,7 @@ def _spine_section(view: TaskView) -> str:
         "Spine of each flake (reference point and unit direction). Align the contacts along it, the gate across it:"
     ]
     for region in view.regions:
-        hint = _hint(region)
+        hint = hint_of(region)
         if hint is not None:
             lines.append(f"{region.name}: point {_points([hint.point])}, direction {_points([hint.direction])}")
     return "\n".join(lines) + "\n"
