@@ -63,6 +63,7 @@ class LayerWise(FETAgent):
             raise ValueError(f"trials must be in 1..4, got {trials!r}")
         self.guarded_tools = guarded_tools
         self.trials = trials
+        self._memories: list[dict[str, Any]] = []
 
     @property
     def env_options(self) -> dict[str, Any]:
@@ -206,29 +207,25 @@ class LayerWise(FETAgent):
         return [{"role": "system", "content": prompts.FIXER}, {"role": "user", "content": "\n".join(parts)}]
 
 
-class ReAct4(LayerWise):
+class React4Policy(LayerWise):
     """ReAct-4: layer by layer, one reflection after each layer."""
 
     name = "fet-react-4"
 
 
-class Reflexion4(LayerWise):
+class Reflexion4Policy(LayerWise):
     """Reflexion-4: ReAct-4 with a second reflection after each layer that passes the critic."""
 
     name = "fet-reflexion-4"
     reflects_on_success = True
 
 
-class ExpeL4(LayerWise):
+class ExpeL4Policy(LayerWise):
     """ExpeL-4: Reflexion-4 with a memory of earlier tasks; depends on their order."""
 
     name = "fet-expel-4"
     reflects_on_success = True
     memory = True
-
-    def __init__(self, model: ModelSpec | Mapping[str, Any] | str, **options: Any) -> None:
-        super().__init__(model, **options)
-        self._memories: list[dict[str, Any]] = []
 
     def experiences(self) -> Sequence[Mapping[str, Any]]:
         """Return the most recent records, oldest first."""

@@ -39,7 +39,7 @@ class WholeLayout(FETAgent):
         return [spec.name for spec in self._view.editable_layers]
 
 
-class PlanExecute(WholeLayout):
+class PlanExecutePolicy(WholeLayout):
     """Plan-and-Execute: one plan, no feedback.
 
     Args:
@@ -68,7 +68,7 @@ class PlanExecute(WholeLayout):
         yield edits
 
 
-class ReAct3(WholeLayout):
+class React3Policy(WholeLayout):
     """ReAct-3: whole plans with feedback of the verifier, each from the initial scene.
 
     Args:
