@@ -47,7 +47,7 @@ SETTINGS = (
     "cpu_limit_s",
 )
 """Entries of ``run.json`` that a run keeps for good: `evaluate` does not resume it under others."""
-_MOVABLE = ("base_url", "api_key_env", "timeout_s", "retries", "requests_per_minute", "prices")
+_MOVABLE = ("base_url", "api_key_env", "timeout_s", "retries", "backoff_s", "requests_per_minute", "prices")
 """Entries of a model's options that say where it is, not what it is: these may change when a run is resumed."""
 _NOT_RETRIED = (POLICY_CRASH, "TaskError")
 
@@ -134,9 +134,10 @@ def evaluate(
     }
     env_all = {**options_of(made), "criterion": criterion, **own_env}
     envs = {suite: make_env(suite, **env_all) for suite in suites}
-    job = Job("", "", 0, seed, policy, options, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
-    plan = _plan(envs, tasks, attempts, job)
     runner = make_executor(executor, workers, timeout_s) if isinstance(executor, str) else executor
+    given = _shared_rate(options, runner.capacity)
+    job = Job("", "", 0, seed, policy, given, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
+    plan = _plan(envs, tasks, attempts, job)
     folder = None if out is None else _open(out, resume, {**settings, **_facts(made)})
     try:
         run = _Run(made, plan, envs, folder, retries, progress)
@@ -148,6 +149,14 @@ def evaluate(
             runner.close()
         if folder is not None:
             folder.close()
+
+
+def _shared_rate(options: dict[str, Any], processes: int) -> dict[str, Any]:
+    """Return a policy's options with the model's rate limit, which holds per process, divided among processes."""
+    model = options.get("model")
+    if not isinstance(model, Mapping) or model.get("requests_per_minute") is None:
+        return options
+    return {**options, "model": {**model, "requests_per_minute": model["requests_per_minute"] / processes}}
 
 
 def _plan(envs: Mapping[str, Env], tasks: Sequence[str] | None, attempts: int, job: Job) -> list[Job]:

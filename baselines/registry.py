@@ -67,7 +67,12 @@ def make_policy(name: str, **options: Any) -> Policy:
         raise TaskError("unknown policy", field="policy", value=name, allowed=allowed)
     kind = _load(name, target) if isinstance(target, str) else target
     _check_options(name, kind, {**fixed, **options})
-    policy: Policy = kind(**fixed, **options)
+    try:
+        policy: Policy = kind(**fixed, **options)
+    except (ValueError, TypeError) as e:
+        raise TaskError(
+            f"policy {name!r} does not take these options ({e})", field="options", value=sorted(options)
+        ) from e
     return policy
 
 

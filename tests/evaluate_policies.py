@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -104,3 +105,47 @@ class Learner(RandomPolicy):
     def remember(self) -> Any:
         """Keep the task and what was known before."""
         return {"task": self.task, "before": [kept["task"] for kept in self.recalled]}
+
+
+class Dawdler(RandomPolicy):
+    """Draws at random, and takes its time."""
+
+    name = "dawdler"
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Wait, then draw."""
+        time.sleep(0.003)
+        return super().act(observation, info)
+
+
+class Asker(Submitting):
+    """Asks a language model for one action at a time, and notes what came."""
+
+    name = "asker"
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        from edagym.baselines.llm.client import ChatModel, ModelSpec
+
+        self.model = ChatModel(ModelSpec.of(model))
+
+    def bind(self, attempt: Any) -> None:
+        """Begin."""
+        super().bind(attempt)
+        self.model.begin_attempt()
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Ask."""
+        messages = [{"role": "user", "content": f"{info['task_id']} {info['edit_error']}"}]
+        reply = self.model.ask(messages)
+        action, error = None, None
+        try:
+            action = json.loads(reply.text)
+        except ValueError as e:
+            error = str(e)
+        self.attempt.note(
+            "model", role="agent", messages=messages, reply=reply.text, parsed=error is None, error=error,
+            usage=reply.usage, seconds=reply.seconds, retries=reply.retries,
+        )  # fmt: skip
+        if error is not None:
+            raise PolicyError("the reply is no JSON")
+        return action
