@@ -314,7 +314,8 @@ class ChatModel:
         return self._clean(text or ""), usage, str(getattr(choice, "finish_reason", None) or "")
 
     def _clean(self, text: str) -> str:
-        """Return a server's text without the API key, should it have sent it back."""
+        """Return a server's text without the API key, should it have sent it back, and without halves of characters."""
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text.replace(self._key, "[api key]") if len(self._key) >= _KEY_LENGTH else text
 
     def __getstate__(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _SKIP = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRINGS = {q: re.compile(rf"{q}(?:[^{q}\\]|\\.)*{q}", re.DOTALL) for q in "\"'"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 class _CutOff(Exception):
@@ -47,7 +48,7 @@ class _Malformed(Exception):
 
 
 def parse_values(text: str) -> list[Any]:
-    """Return the JSON objects and lists of a reply, outermost ones only, in order.
+    """Return the JSON objects and lists of a reply in order: outermost ones, and whole ones inside broken ones.
 
     Tolerated: code fences, prose around, reasoning in ``<think>`` tags, comments, trailing and missing final commas,
     single quotes, bare keys, line breaks inside strings, Python's words for true, false and null, a cut-off end.
@@ -64,7 +65,18 @@ def parse_values(text: str) -> list[Any]:
         value, at = _value_at(text, at)
         if value is not None:
             found.append(value)
-    return found
+    # Half of a surrogate pair is no text: it cannot be written to a file or sent.
+    return found if _HALVES.search(text) is None else [_whole_text(v) for v in found]
+
+
+def _whole_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_text(v) for v in value]
+    if isinstance(value, dict):
+        return {_whole_text(k): _whole_text(v) for k, v in value.items()}
+    return value
 
 
 def parse_objects(text: str) -> list[dict[str, Any]]:
