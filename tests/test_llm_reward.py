@@ -179,11 +179,13 @@ def test_grpo_trainer(tmp_path: Path):
         use_cpu=True,
         save_strategy="no",
     )
+    # With a fingerprint given: making one pickles Arrow tables, which not every pair of library versions can.
+    table = datasets.table.InMemoryTable.from_pylist(reward.rows()[:2])
     trainer = trl.GRPOTrainer(
         model=transformers.GPT2LMHeadModel(config),
         reward_funcs=counted,
         args=settings,
-        train_dataset=datasets.Dataset.from_list(reward.rows()[:2]),
+        train_dataset=datasets.Dataset(table, fingerprint="rows"),
         processing_class=tokenizer,
     )
     trainer.train()
