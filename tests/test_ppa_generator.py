@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from ppa_engine import need_engine
 
 from edagym.cli import main
+from edagym.envs.ppa import generator
 from edagym.envs.ppa import sweep as sweeps
 from edagym.envs.ppa.generator import generate_suite, greedy_outcomes, sweep_axes
 from edagym.envs.ppa.rewrites import REWRITES
@@ -19,7 +21,7 @@ from edagym.errors import TaskError
 from edagym.task_assets.ppa.config import parse_config
 from edagym.task_assets.ppa.designs import load_design
 from edagym.task_assets.ppa.sdc import parse_sdc
-from edagym.task_assets.ppa.suite import SIZES
+from edagym.task_assets.ppa.suite import SIZES, load_task
 from edagym.task_assets.ppa.sweep import FOLDER, Sweep, SweepPoint, load_sweeps
 from edagym.task_assets.ppa.task import METRICS
 from edagym.verifiers.ppa.equivalence import check_equivalence
@@ -100,9 +102,27 @@ def test_shipped_tables_are_reproduced(name, tmp_path):
 
 
 def test_a_group_is_regenerated_byte_for_byte(tmp_path):
-    report = generate_suite(tmp_path, sweeps=load_sweeps(), only=["Area-L1", "Multi-L2"], progress=False)
-    assert report["tasks"] == {"Area-L1": 5, "Multi-L2": 20}
-    assert same_bytes(tmp_path / "suite") == 25
+    report = generate_suite(tmp_path, sweeps=load_sweeps(), only=["Area-L1"], progress=False)
+    assert report["tasks"] == {"Area-L1": 5}
+    assert same_bytes(tmp_path / "suite") == 5
+
+
+@pytest.fixture
+def shipped_starts(monkeypatch):
+    """Takes the flow's reports on the starts from the shipped suite: one flow run per task less."""
+
+    def with_report(task, flow):
+        shipped = load_task(task.id)
+        return dataclasses.replace(task, initial_metrics=shipped.initial_metrics, facts=shipped.facts)
+
+    monkeypatch.setattr(generator, "_with_report", with_report)
+
+
+@pytest.mark.usefixtures("shipped_starts")
+def test_trade_offs_are_regenerated_byte_for_byte(tmp_path):
+    report = generate_suite(tmp_path, sweeps=load_sweeps(), only=["Power-L2", "Multi-L1", "Multi-L2"], progress=False)
+    assert report["tasks"] == {"Power-L2": 5, "Multi-L1": 20, "Multi-L2": 20}
+    assert same_bytes(tmp_path / "suite") == 45
 
 
 @pytest.mark.slow
@@ -119,6 +139,7 @@ def same_bytes(folder: Path) -> int:
     return sum(p.name == "task.json" for p in files)
 
 
+@pytest.mark.usefixtures("shipped_starts")
 def test_another_seed_gives_other_tasks(tmp_path):
     generate_suite(tmp_path, 8, sweeps=load_sweeps(), only=["Power-L1"], progress=False)
     ours = [(SUITE / f"power/L1/q{n}/task.json").read_bytes() for n in range(1, 6)]

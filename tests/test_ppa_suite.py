@@ -21,7 +21,7 @@ from edagym.task_assets.ppa.task import METRICS
 need_engine()
 IDS = task_ids()
 MULTI = task_ids("PPA-Multi")
-QUICK = ("Performance-L1/q1", "Performance-L3/q5", "Power-L2/q3", "Area-L1/q1", "Multi-L1/q3", "Multi-L2/q6")
+QUICK = ("Performance-L1/q4", "Performance-L3/q2", "Power-L2/q3", "Area-L1/q2", "Multi-L1/q3", "Multi-L2/q6")
 
 
 @cache
