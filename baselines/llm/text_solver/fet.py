@@ -9,6 +9,7 @@ import numpy as np
 import shapely
 
 from .fet_chain import GATE_GAP, MARGIN, Blocked, Chain, chains
+from .fet_feedback import heed
 from .fet_prompt import MARK, Flake, Problem, read_prompt
 from .fet_wires import Router, Terminal, terminals
 
@@ -19,6 +20,8 @@ _REACH = 6.0
 _PAD = 0.1
 # Layouts tried until all outputs can be wired.
 _TRIES = 6
+# Most vertices of a drawn wire, closing one included.
+_MAX_POINTS = 60
 
 Edit = dict[str, Any]
 
@@ -29,12 +32,25 @@ def matches(messages: list[dict[str, str]]) -> bool:
 
 
 def reply(messages: list[dict[str, str]], schema: dict[str, Any] | None) -> str:
-    """Return the answer to a FET prompt, with the feedback after it taken into account."""
-    problem = None
-    for message in messages:
-        problem = read_prompt(message["content"]) or problem
-    edits = [] if problem is None else draw(problem, {})
-    return json.dumps(edits)
+    """Return the answer to the last FET prompt; what the checker said after it is taken into account.
+
+    Args:
+        messages: Role and text of every message.
+        schema: JSON schema of the answer, an object with texts and a list of edits; None: the form of the prompt.
+    """
+    at = max(i for i, m in enumerate(messages) if MARK in m["content"])
+    problem = read_prompt(messages[at]["content"])
+    edits: list[Edit] = []
+    thought = "the prompt states no flakes or no contact layer"
+    if problem is not None:
+        findings = [m["content"] for m in messages[at + 1 :] if m["role"] == "user"]
+        problem, variants = heed(problem, findings)
+        edits = draw(problem, variants)
+        n = sum(flake.demand for flake in problem.flakes)
+        thought = f"{n} transistor(s) on {len(problem.flakes)} flake(s), variants {variants or 'none'}"
+    fields = (schema or {}).get("properties", {"thought": {"type": "string"}, "edits": {"type": "array"}})
+    filled = {name: thought for name, form in fields.items() if form.get("type") == "string"}
+    return json.dumps(filled | {name: edits for name, form in fields.items() if form.get("type") == "array"})
 
 
 def draw(problem: Problem, variants: dict[str, int]) -> list[Edit]:
@@ -115,7 +131,8 @@ def _edits(problem: Problem, done: dict[str, Chain], wires: list[Any]) -> list[E
     gates = [g for chain in done.values() for g in chain.gates]
     contacts = [c for chain in done.values() for c in chain.contacts if c is not None]
     for name in layers.get("contact", ()):
-        edits += [_polygon(name, c) for c in (*contacts, *wires)]
+        edits += [_polygon(name, c) for c in contacts]
+        edits += [edit for wire in wires for edit in _wire(name, wire)]
     for name in layers.get("gate electrode", ()):
         edits += [_polygon(name, g) for g in gates]
     for name in layers.get("dielectric", ()):
@@ -127,6 +144,21 @@ def _edits(problem: Problem, done: dict[str, Chain], wires: list[Any]) -> list[E
     for name in layers.get("pad cover", ()):
         edits += [_polygon(name, v.buffer(_PAD, join_style="mitre")) for v in vias]
     return edits
+
+
+def _wire(layer: str, wire: Any) -> list[Edit]:
+    """Return a wire as polygons; one with many corners is cut up, with parts that overlap."""
+    if shapely.get_num_coordinates(wire) <= _MAX_POINTS:
+        return [_polygon(layer, wire)]
+    x0, y0, x1, y1 = wire.bounds
+    halves = []
+    for box in (
+        [(x0, y0, (x0 + x1) / 2 + 0.1, y1), ((x0 + x1) / 2 - 0.1, y0, x1, y1)]
+        if x1 - x0 > y1 - y0
+        else [(x0, y0, x1, (y0 + y1) / 2 + 0.1), (x0, (y0 + y1) / 2 - 0.1, x1, y1)]
+    ):
+        halves += [p for p in shapely.get_parts(wire.intersection(shapely.box(*box))) if p.geom_type == "Polygon"]
+    return [edit for half in halves for edit in _wire(layer, half)]
 
 
 def _polygon(layer: str, shape: Any) -> Edit:
