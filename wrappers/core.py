@@ -39,6 +39,9 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     """Whether actions may mean no edit, e.g. one that chooses where the next one acts. The wrapper bounds their number
     in a row, so that episodes end."""
 
+    known: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    """The last base observation and info."""
+
     @property
     def base(self) -> Any:
         """The base environment: `EditEnv`, or its stand-in."""
@@ -61,7 +64,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; see `EditEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._known = (observation, info)
+        self.known = (observation, info)
         self.begin()
         return self.encode(observation, info), {**info, "n_edits": 0, "n_refused": 0}
 
@@ -74,7 +77,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
             edits, refusal = [], str(e)
         results: list[StepResult] = []
         if not edits and not refusal:
-            observation, info = self._known
+            observation, info = self.known
             return self.encode(observation, info), 0.0, False, False, {**info, "n_edits": 0, "n_refused": 0}
         if not edits:
             results.append(self.base.refuse(refusal))
@@ -84,7 +87,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
                 break
         self.after(edits[: len(results)], results)
         observation, _, terminated, truncated, info = results[-1]
-        self._known = (observation, info)
+        self.known = (observation, info)
         refused = sum(bool(r[4]["edit_error"]) for r in results)
         return (
             self.encode(observation, info),

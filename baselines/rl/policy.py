@@ -132,6 +132,7 @@ class RLPolicy:
                 plain.after(self._edits, self._results)
                 self._edits, self._results = [], []
             for _ in range(_MAX_FREE if plain.free_steps else 1):
+                plain.known = (observation, info)
                 action = self._choose(plain.encode(observation, info))
                 try:
                     self._waiting.extend(plain.to_edits(action))

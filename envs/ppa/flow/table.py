@@ -7,6 +7,7 @@ metrics, paths and pictures of looked-up runs are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from edagym.envs.ppa.flow.backend import FlowBackend, FlowResult
 from edagym.envs.ppa.training import apply_settings
@@ -64,7 +65,8 @@ class TableFlow:
     def _recorded(self, values: _Values) -> FlowResult:
         if values is None:
             raise FlowError("the flow failed in the recorded run")
-        return FlowResult(PPAReport(self.name, self._engine, *(values[m] for m in METRICS), warnings=(RECORDED,)))
+        named: dict[str, Any] = {m: values[m] for m in METRICS}
+        return FlowResult(PPAReport(self.name, self._engine, **named, warnings=(RECORDED,)))
 
     def _embedded(self) -> FlowBackend:
         if self._flow is None:
