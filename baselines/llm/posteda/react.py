@@ -9,7 +9,8 @@ from edagym.baselines.llm.client import ModelSpec
 from edagym.baselines.llm.posteda import prompts
 from edagym.baselines.llm.posteda.agent import Action, Message, PostEDAPolicy, Steps
 from edagym.baselines.llm.posteda.vision import MAX_PIXELS, picture_message, query_picture
-from edagym.errors import EDAGymError
+from edagym.spaces.drc_actions import drc_action_from_json
+from edagym.spaces.drc_queries import Query
 
 
 class ReActPolicy(PostEDAPolicy):
@@ -87,11 +88,7 @@ class VisionReActPolicy(ReActPolicy):
         """Return a picture for a vision query, text for the rest."""
         if action["op"] != "vision_query" or self._info["edit_error"]:
             return super().observation(action)
-        try:
-            jpeg, caption = query_picture(
-                self._attempt.layout, self._attempt.task_view, self.dispatch(action), self.pixels
-            )
-        except EDAGymError:
-            # The environment has answered the same query, so this is a region that cannot be drawn: text will do.
-            return super().observation(action)
+        query = drc_action_from_json(self.dispatch(action))
+        assert isinstance(query, Query)  # the environment has just answered it
+        jpeg, caption = query_picture(self._attempt.layout, self._attempt.task_view, query, self.pixels)
         return picture_message(f"Result of vision_query: {caption}\nUnits left: {self.units}\n", jpeg)

@@ -137,7 +137,9 @@ class TreeOfThoughtPolicy(PostEDAPolicy):
             own.append((-score, self._queued, node, action))
         own.sort(key=lambda branch: branch[:2])
         for branch in own[1:]:
-            heapq.heappush(self._queue, branch)
+            # To give up is no alternative to come back to.
+            if branch[3]["op"] != "submit":
+                heapq.heappush(self._queue, branch)
         return own[0]
 
     def _candidates(self, node: Node) -> list[Action]:

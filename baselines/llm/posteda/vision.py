@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from typing import Any
 
 from PIL import Image
@@ -14,7 +13,7 @@ from edagym.envs.drc.reporting import PlacedViolation
 from edagym.envs.drc.viewer import layer_color, render_window
 from edagym.errors import EditError
 from edagym.spaces.drc_actions import ListedViolation
-from edagym.spaces.drc_queries import Query, query_from_dict
+from edagym.spaces.drc_queries import Query
 from edagym.task_assets.drc.task import DRCView
 from edagym.verifiers.drc import DRCLayout, load_table
 
@@ -26,22 +25,21 @@ _MAX_WINDOW_NM = 4000
 Box = tuple[int, int, int, int]
 
 
-def query_picture(layout: DRCLayout, view: DRCView, action: Mapping[str, Any], pixels: int) -> tuple[bytes, str]:
+def query_picture(layout: DRCLayout, view: DRCView, query: Query, pixels: int) -> tuple[bytes, str]:
     """Draw what a query is about.
 
     Args:
         layout: The layout as it is.
         view: What the agent may know about the task.
-        action: The query in JSON form.
+        query: The query.
         pixels: Width and height of the picture, at most `MAX_PIXELS`.
 
     Returns:
         The JPEG and a caption: window (database units of the queried cell), colours of the drawn layers.
 
     Raises:
-        EditError: If the query is malformed, or names an unknown cell or layer.
+        EditError: If the query names an unknown cell or layer.
     """
-    query = query_from_dict(action)
     table = load_table(view.rules)
     found = run_query(layout, table, query)
     focus = _box(query.points)

@@ -16,7 +16,7 @@ Action = dict[str, Any]
 Messages = list[dict[str, str]]
 
 _MARKS = ("You are a physical design engineer. You repair", "You are a physical design engineer. You bring a design")
-_RESULT = re.compile(r"^Result of (vision_query|\{.*\}):[ \n]?(.*?)(?=^Result of |\Z)", re.MULTILINE | re.DOTALL)
+_RESULT = re.compile(r"^Result of (vision_query|\{[^\n]*\}):[ \n]?(.*?)(?=^Result of |\Z)", re.MULTILINE | re.DOTALL)
 _ACTION = re.compile(r"(?:Avoid|Begin with): (\{.*\})")
 
 

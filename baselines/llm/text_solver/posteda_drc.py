@@ -49,8 +49,9 @@ class Violation:
         return bounds(self.points)
 
     def layers(self) -> list[str]:
-        """Return the layers that the description names, in order."""
-        return list(dict.fromkeys(re.findall(r"\b(?:[MV]\d|WELL|[A-Z]{3,})\b", self.description)))
+        """Return the layers that the description names, in order, and that of the rule's name."""
+        named = re.findall(r"\b(?:[MV]\d|[A-Z]{3,})\b", self.description)
+        return list(dict.fromkeys([*named, self.rule.split(".")[0]]))
 
     def need(self, dbu: float) -> int:
         """Return the first length of the description, database units; 0 if there is none."""
