@@ -22,9 +22,11 @@ from edagym.verifiers.fet.layout import FETLayout
 
 Edits = list[dict[str, Any]]
 
-# Contacts that the tools add: at least this wide, at most this long, um.
+# Contacts that the tools add: at least this wide, so long at most and at least, moved in such steps, um.
 _WIDTH_UM = 0.5
 _LENGTH_UM = 3.0
+_SHORTEST_UM = 0.5
+_STEP_UM = 0.25
 # Assumed where the task has no such rule.
 _GATE_UM = 0.5
 _GAP_UM = 0.2
@@ -101,32 +103,49 @@ def complete_contacts(view: TaskView, layout: FETLayout, layer: str, edits: Edit
 
 def _missing(view: TaskView, region: Region, layer: str, drawn: Any) -> list[AddPath]:
     flake = shapely.Polygon(region.hull, region.holes)
-    parts = getattr(drawn, "geoms", [drawn])
+    have = sum(part.intersects(flake) for part in getattr(drawn, "geoms", [drawn]))
     hint = hint_of(region)
-    if hint is None or sum(part.intersects(flake) for part in parts) >= 2:
+    if hint is None or have >= 2:
         return []
     width = max(_WIDTH_UM, _rule(view, "min_width", layer, 0.0), 2 * _rule(view, "min_enclosure", layer, 0.0) + 0.2)
     gate = max((_rule(view, "min_width", s.name, _GATE_UM) for s in view.layers_of("gate electrode")), default=0.0)
-    clear = gate / 2 + _rule(view, "min_separation", layer, _GAP_UM) + _MARGIN_UM
-    spacing = _rule(view, "min_spacing", layer, 0.0) + _MARGIN_UM
-    found = []
+    gap = _rule(view, "min_separation", layer, _GAP_UM) + _MARGIN_UM
+    # A gate must fit between the new contact and what is drawn.
+    away = max(_rule(view, "min_spacing", layer, 0.0) + _MARGIN_UM, gate + 2 * gap)
+    found: list[AddPath] = []
     for segment in (hint.source_segment, hint.drain_segment):
-        path = _path(segment, hint.point, clear)
-        if path is not None and shapely.LineString(path).buffer(width / 2).distance(drawn) >= spacing:
+        path = _path(segment, hint.point, gate / 2 + gap, drawn, away + width / 2)
+        if path is not None and have + len(found) < 2:
             found.append(AddPath(layer, path, round(width, 3)))
     return found
 
 
-def _path(segment: Any, crossing: tuple[float, float], clear: float) -> tuple[tuple[float, float], ...] | None:
-    """Return the part of a zone that is `clear` of the crossing and not too long; None if nothing is left."""
+def _path(
+    segment: Any, crossing: tuple[float, float], clear: float, drawn: Any, away: float
+) -> tuple[tuple[float, float], ...] | None:
+    """Return the part of a zone nearest to the crossing, clear of it and of what is drawn; None: there is none.
+
+    Args:
+        segment: The zone, two points.
+        crossing: Where a gate shall cross.
+        clear: Distance to keep from it, um.
+        drawn: What is drawn.
+        away: Distance to keep from it, um.
+    """
     near, far = sorted(segment, key=lambda p: math.dist(p, crossing))
     length = math.dist(near, far)
+
+    def at(s: float) -> tuple[float, float]:
+        return (near[0] + (far[0] - near[0]) * s / length, near[1] + (far[1] - near[1]) * s / length)
+
     start = max(clear - math.dist(near, crossing), 0.0)
-    end = min(start + _LENGTH_UM, length)
-    if end - start < _MARGIN_UM:
-        return None
-    at = [(near[0] + (far[0] - near[0]) * s / length, near[1] + (far[1] - near[1]) * s / length) for s in (start, end)]
-    return tuple((round(x, 3), round(y, 3)) for x, y in at)
+    while start + _SHORTEST_UM <= length:
+        for long in (_LENGTH_UM, _SHORTEST_UM):
+            path = (at(start), at(min(start + long, length)))
+            if shapely.LineString(path).distance(drawn) >= away:
+                return tuple((round(x, 3), round(y, 3)) for x, y in path)
+        start += _STEP_UM
+    return None
 
 
 def _rule(view: TaskView, kind: str, layer: str, default: float) -> float:

@@ -21,14 +21,19 @@ _FLAKE = re.compile(r"\bflake_\d+\b")
 
 
 def matches(messages: list[dict[str, str]]) -> bool:
-    """Whether the last message is a request of a layer-wise scaffold."""
-    text = messages[-1]["content"]
-    return any(mark.search(text) for mark in (_DRAW, _MEND, _LOOK_BACK))
+    """Whether a message is a request of a layer-wise scaffold."""
+    return bool(_request(messages))
+
+
+def _request(messages: list[dict[str, str]]) -> str:
+    """Return the latest request: after it there may be complaints about an unreadable answer."""
+    marks = (_DRAW, _MEND, _LOOK_BACK)
+    return next((m["content"] for m in reversed(messages) if any(k.search(m["content"]) for k in marks)), "")
 
 
 def reply(messages: list[dict[str, str]], schema: dict[str, Any] | None) -> str:
     """Return the answer to such a request."""
-    text = messages[-1]["content"]
+    text = _request(messages)
     if match := _LOOK_BACK.search(text):
         return json.dumps({"reflection": _reflection(match[1] or "the whole layout", text)})
     if match := _MEND.search(text):
