@@ -19,6 +19,7 @@ from tqdm import tqdm
 from edagym.baselines.executors import Executor, make_executor
 from edagym.baselines.jobs import Job, Result
 from edagym.baselines.policies import Policy, attempt_seed
+from edagym.baselines.ray_executor import Cluster
 from edagym.baselines.records import (
     RECORD_SCHEMA,
     Record,
@@ -68,6 +69,7 @@ def evaluate(
     retry_missing: bool = False,
     workers: int = 0,
     executor: str | Executor = "process",
+    cluster: Cluster | None = None,
     timeout_s: float | None = None,
     retries: int = 2,
     allow_privileged: bool = False,
@@ -92,8 +94,9 @@ def evaluate(
         out: Folder of the run (`edagym.baselines.records`); None: nothing is written.
         resume: Go on with the run that `out` holds: only what is missing is run.
         retry_missing: With `resume`: run attempts again that were recorded as missing.
-        workers: Processes; 0: everything runs in this process.
+        workers: Attempts at a time, in processes; 0: everything runs in this process, or wherever Ray has CPUs.
         executor: Name of an executor (`edagym.baselines.executors`), or an executor, which the caller closes.
+        cluster: For executor ``"ray"``: the cluster, and what an attempt takes of it.
         timeout_s: Seconds of wall time per attempt, after which its process is killed; None: no limit.
         retries: How many times an attempt is tried again after an infrastructure error.
         allow_privileged: Run policies that know what agents may not know.
@@ -134,7 +137,7 @@ def evaluate(
     }
     env_all = {**options_of(made), "criterion": criterion, **own_env}
     envs = {suite: make_env(suite, **env_all) for suite in suites}
-    runner = make_executor(executor, workers, timeout_s) if isinstance(executor, str) else executor
+    runner = make_executor(executor, workers, timeout_s, cluster) if isinstance(executor, str) else executor
     given = _shared_rate(options, runner.capacity)
     job = Job("", "", 0, seed, policy, given, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
     plan = _plan(envs, tasks, attempts, job)

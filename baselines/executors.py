@@ -20,8 +20,9 @@ from edagym.errors import TaskError
 
 if TYPE_CHECKING:
     from edagym.baselines.jobs import Job, Result
+    from edagym.baselines.ray_executor import Cluster
 
-EXECUTORS = ("process",)
+EXECUTORS = ("process", "ray")
 """Names for `make_executor`."""
 START_LIMIT_S = 600.0
 """How long a new process may take before its first attempt begins: imports, the first environment."""
@@ -47,13 +48,14 @@ class Executor(Protocol):
         """Stop, jobs in hand included."""
 
 
-def make_executor(name: str, workers: int, timeout_s: float | None = None) -> Executor:
+def make_executor(name: str, workers: int, timeout_s: float | None = None, cluster: Cluster | None = None) -> Executor:
     """Return an executor.
 
     Args:
         name: One of `EXECUTORS`.
-        workers: Jobs at a time; 0: in this process.
+        workers: Jobs at a time; 0: in this process (``"process"``), or as many as the cluster has CPUs for (``"ray"``).
         timeout_s: Seconds of wall time per attempt; None: no limit.
+        cluster: For ``"ray"``: the cluster, and what an attempt takes of it.
 
     Raises:
         TaskError: If there is none of that name, or it cannot do that.
@@ -62,6 +64,10 @@ def make_executor(name: str, workers: int, timeout_s: float | None = None) -> Ex
         raise TaskError("unknown executor", field="executor", value=name, allowed=EXECUTORS)
     if workers < 0:
         raise TaskError("not a number of processes", field="workers", value=workers, allowed=">= 0")
+    if name == "ray":
+        from edagym.baselines.ray_executor import RayExecutor
+
+        return RayExecutor(workers, timeout_s, cluster)
     if workers:
         return ProcessExecutor(workers, timeout_s)
     if timeout_s is not None:

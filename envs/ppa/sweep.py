@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -81,6 +81,10 @@ class RunValues:
 
     values: Mapping[str, float] | None
     failure: str = ""
+
+
+Pool = Callable[[Callable[[DesignFiles], RunValues], Mapping[str, DesignFiles], int], Iterable[tuple[str, RunValues]]]
+"""Yields key and result of a function of every item, in any order; the number is the calls at a time."""
 
 
 def base_design(rtl: RtlDesign, period: float | None = None) -> DesignFiles:
@@ -164,6 +168,7 @@ def run_sweep(
     function: Mapping[str, Any] | None = None,
     record: Path | None = None,
     workers: int = 1,
+    pool: Pool | None = None,
     progress: bool = True,
 ) -> Sweep:
     """Run the embedded flow on settings of a design.
@@ -176,6 +181,7 @@ def run_sweep(
         function: The design's interface, JSON, for the table.
         record: JSONL file of runs: those that it holds are not run again, new ones are appended.
         workers: Processes.
+        pool: Runs the flow elsewhere than in local processes.
         progress: Whether to show a progress bar.
 
     Raises:
@@ -184,7 +190,7 @@ def run_sweep(
     """
     edits = [edits_of(design, axes, setting) for setting in settings]
     designs = [apply_settings(design, e) for e in edits]
-    found = run_designs(designs, label=name, record=record, workers=workers, progress=progress)
+    found = run_designs(designs, label=name, record=record, workers=workers, pool=pool, progress=progress)
     points = tuple(SweepPoint(e, r.values) for e, r in zip(edits, found, strict=True))
     return Sweep(name, EmbeddedFlow.name, EmbeddedFlow().engine, design, points, dict(function or {}))
 
@@ -195,6 +201,7 @@ def run_designs(
     label: str,
     record: Path | None = None,
     workers: int = 1,
+    pool: Pool | None = None,
     progress: bool = True,
 ) -> list[RunValues]:
     """Run the embedded flow on designs, each once; see `run_sweep`."""
@@ -202,7 +209,7 @@ def run_designs(
     known = {} if record is None else _read(record, engine)
     todo = {d.digest(): d for d in designs if d.digest() not in known}
     bar = tqdm(total=len(designs), initial=len(designs) - len(todo), desc=label, disable=not progress)
-    for digest, result in _run_all(todo, workers):
+    for digest, result in _run_all(todo, workers) if pool is None else pool(run_one, todo, workers):
         known[digest] = result
         bar.update()
         if record is not None:

@@ -32,6 +32,42 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def add_executor_flags(parser: argparse.ArgumentParser) -> None:
+    """Add `--executor` and the flags of Ray."""
+    parser.add_argument(
+        "--executor",
+        choices=("process", "ray"),
+        default="process",
+        help="where it runs: local processes, or a Ray cluster (extra `distributed`; default: %(default)s)",
+    )
+    parser.add_argument(
+        "--ray-address", metavar="ADDRESS", help="running cluster, or auto (default: RAY_ADDRESS, else a local one)"
+    )
+    parser.add_argument("--ray-cpus", type=float, default=1.0, metavar="N", help="CPUs of each (default: %(default)s)")
+    parser.add_argument(
+        "--ray-resource",
+        action="append",
+        default=[],
+        metavar="NAME=AMOUNT",
+        help="custom resource of each, which limits how many run at a time, e.g. orfs=1 (repeatable)",
+    )
+
+
+def ray_cluster(args: argparse.Namespace) -> Any:
+    """Return the cluster that the flags of `add_executor_flags` name (`Cluster`), or None without Ray."""
+    if args.executor != "ray":
+        given = {"--ray-address": args.ray_address, "--ray-resource": args.ray_resource}
+        for flag, value in given.items():
+            if value:
+                raise TaskError("only for Ray", field=flag, value=value, allowed="--executor ray")
+        return None
+    from edagym.baselines.ray_executor import Cluster, parse_resources
+
+    if args.ray_cpus <= 0:
+        raise TaskError("not a number of CPUs", field="--ray-cpus", value=args.ray_cpus, allowed="> 0")
+    return Cluster(args.ray_address, args.ray_cpus, parse_resources(args.ray_resource))
+
+
 def emit(args: argparse.Namespace, data: Any, text: str) -> None:
     """Print `data` as JSON under `--json`, else `text`."""
     print(json.dumps(data, indent=1, ensure_ascii=False, default=_plain) if args.json else text.rstrip("\n"))

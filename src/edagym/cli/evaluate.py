@@ -8,7 +8,16 @@ import sys
 from collections import Counter
 from typing import Any
 
-from edagym.cli.common import FAIL, PASS, TOOL_ERROR, add_json_flag, add_seed_flag, emit
+from edagym.cli.common import (
+    FAIL,
+    PASS,
+    TOOL_ERROR,
+    add_executor_flags,
+    add_json_flag,
+    add_seed_flag,
+    emit,
+    ray_cluster,
+)
 from edagym.errors import TaskError
 
 _MODEL = (
@@ -58,7 +67,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--retry-missing", action="store_true", help="with --resume: try missing attempts again")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes; 0: none but this (default: 1)")
-    parser.add_argument("--executor", default="process", metavar="NAME", help="where attempts run (default: process)")
+    add_executor_flags(parser)
     parser.add_argument(
         "--retries", type=int, default=2, metavar="N", help="tries after an infrastructure error (default: 2)"
     )
@@ -110,6 +119,7 @@ def _run(args: argparse.Namespace) -> int:
         retry_missing=args.retry_missing,
         workers=args.workers,
         executor=args.executor,
+        cluster=ray_cluster(args),
         timeout_s=args.attempt_timeout,
         retries=args.retries,
         allow_privileged=args.allow_privileged,

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edagym.cli.common import FAIL, PASS, add_json_flag, add_seed_flag, emit, out_dir, table
+from edagym.cli.common import (
+    FAIL,
+    PASS,
+    add_executor_flags,
+    add_json_flag,
+    add_seed_flag,
+    emit,
+    out_dir,
+    ray_cluster,
+    table,
+)
 from edagym.errors import TaskError
 
 
@@ -31,6 +42,7 @@ def add_parser(commands: Any) -> None:
         help="values of a knob, or of clock_period in ps (repeatable); default: the usual knobs, three periods",
     )
     ppa.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
+    add_executor_flags(ppa)
     ppa.add_argument("--out", metavar="DIR", default="out/sweep", help="runs.jsonl and table (default: out/sweep)")
     add_json_flag(ppa)
     ppa.set_defaults(run=_run)
@@ -49,9 +61,14 @@ def _run(args: argparse.Namespace) -> int:
     design = DesignFiles.from_folder(args.design)
     axes = tuple(_axis(text) for text in args.axis) if args.axis else default_axes(design)
     rows = latin_hypercube(axes, args.points, np.random.default_rng(args.seed)) if args.points else grid(axes)
+    pool = None
+    if (cluster := ray_cluster(args)) is not None:
+        from edagym.baselines.ray_executor import ray_map
+
+        pool = partial(ray_map, cluster=cluster)
     folder = out_dir(args.out)
     name = Path(args.design).resolve().name
-    sweep = run_sweep(name, design, axes, rows, record=folder / "runs.jsonl", workers=args.workers)
+    sweep = run_sweep(name, design, axes, rows, record=folder / "runs.jsonl", workers=args.workers, pool=pool)
     sweep.save(folder / f"{name}.json")
     completed = [p for p in sweep.points if p.values is not None]
     front = pareto_front(sweep.points, METRICS)
