@@ -69,7 +69,7 @@ def query_from_dict(data: Mapping[str, Any]) -> Query:
     if not need[0] <= len(points) <= need[1]:
         raise EditError("wrong number of points", field="points", value=len(points), allowed=f"{need[0]}..{need[1]}")
     cell = data.get("cell", "")
-    if not isinstance(cell, str):
+    if not isinstance(cell, str) or not cell.isprintable():  # half characters would break the layout engine
         raise EditError("malformed cell", field="cell", value=cell, allowed="a cell name")
     start, stop = data.get("start", 0), data.get("stop", None)
     if stop is None and type(start) is int:

@@ -153,7 +153,7 @@ def _value(op: str, name: str, kind: str, value: Any) -> Any:
         if (size := len(value.encode("utf-8", errors="surrogatepass"))) > limit or not _is_plain(value):
             raise EditError("the text is too long or not UTF-8", field=name, value=size, allowed=f"<= {limit} bytes")
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise EditError("a finite number is needed", field=name, value=value)
     if kind == "int":
         if value != int(value):
@@ -163,9 +163,16 @@ def _value(op: str, name: str, kind: str, value: Any) -> Any:
 
 
 def _number_text(name: str, value: float) -> str:
-    if not math.isfinite(value):
+    if not _is_finite(value):
         raise EditError("a finite number is needed", field=name, value=value)
     return repr(int(value)) if value == int(value) else repr(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float holds
+        return False
 
 
 def _is_plain(text: str) -> bool:

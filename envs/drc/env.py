@@ -230,7 +230,13 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
         # Guards cannot turn a layout with violations into a success: they run only where they decide.
         verdict = state.prepared.verifier.verify(report, strict=report.clean)
         self._set_report(report_items(report), report.counts)
-        self._text = "No violations.\n" if report.clean else render_violations(self._reported, state.prepared.task.top)
+        return verdict
+
+    def _verify_now(self) -> Verdict:
+        verdict = super()._verify_now()
+        # Also where nothing has changed since the last check: whoever pays for a check gets an answer.
+        clean = verdict.paper_success
+        self._text = "No violations.\n" if clean else render_violations(self._reported, self.task.top)
         return verdict
 
     def peek(self) -> Verdict:

@@ -235,7 +235,13 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
         verdict = self._judge()
         done = (verdict.paper_success, verdict.strict_success)
         self._runs = (*self._runs[:-1], Run(**{**vars(run), "nis": verdict.metrics["nis"], "success": done}))
-        self._text = self._run_text(verdict)
+        return verdict
+
+    def _verify_now(self) -> Verdict:
+        verdict = super()._verify_now()
+        if self._running:
+            # Also where nothing has changed since the last run: whoever pays for a run gets an answer.
+            self._text = self._run_text(verdict)
         return verdict
 
     def peek(self) -> Verdict:
