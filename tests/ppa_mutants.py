@@ -39,7 +39,7 @@ FAULTS = (
     fault(
         "adder32 lookahead misses a term",
         "adder32",
-        (" | (p[3] & p[2] & p[1] & g[0])\n", "\n"),
+        (" ^ (p[3] & p[2] & p[1] & g[0])\n", "\n"),
     ),
     fault("adder32 cuts the carry between halves", "adder32", (".carry_in(carry_16)", ".carry_in(1'b0)")),
     fault("adder32 generate with or", "adder32", ("generates  = a & b", "generates  = a | b")),

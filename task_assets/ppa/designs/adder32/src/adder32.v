@@ -1,4 +1,5 @@
-// 32-bit adder with carry out, two levels of carry lookahead. Bits are numbered from 1.
+// 32-bit adder with carry out, two levels of carry lookahead. Bits are numbered from 1. The terms of a carry exclude each
+// other, since a bit that generates does not propagate: an exclusive or joins them.
 module adder32 (
   input  wire [32:1] A,
   input  wire [32:1] B,
@@ -52,9 +53,9 @@ module lookahead_4 (
   assign sum = propagates ^ c;
   assign p   = &propagates;
   assign g   = generates[3]
-             | (propagates[3] & generates[2])
-             | (propagates[3] & propagates[2] & generates[1])
-             | (propagates[3] & propagates[2] & propagates[1] & generates[0]);
+             ^ (propagates[3] & generates[2])
+             ^ (propagates[3] & propagates[2] & generates[1])
+             ^ (propagates[3] & propagates[2] & propagates[1] & generates[0]);
 endmodule
 
 // Carries into four positions and out of the fourth.
@@ -66,9 +67,9 @@ module lookahead_unit (
   output wire       carry_out
 );
   assign c[0] = carry_in;
-  assign c[1] = g[0] | (p[0] & carry_in);
-  assign c[2] = g[1] | (p[1] & g[0]) | (p[1] & p[0] & carry_in);
-  assign c[3] = g[2] | (p[2] & g[1]) | (p[2] & p[1] & g[0]) | (p[2] & p[1] & p[0] & carry_in);
-  assign carry_out = g[3] | (p[3] & g[2]) | (p[3] & p[2] & g[1]) | (p[3] & p[2] & p[1] & g[0])
-                   | (p[3] & p[2] & p[1] & p[0] & carry_in);
+  assign c[1] = g[0] ^ (p[0] & carry_in);
+  assign c[2] = g[1] ^ (p[1] & g[0]) ^ (p[1] & p[0] & carry_in);
+  assign c[3] = g[2] ^ (p[2] & g[1]) ^ (p[2] & p[1] & g[0]) ^ (p[2] & p[1] & p[0] & carry_in);
+  assign carry_out = g[3] ^ (p[3] & g[2]) ^ (p[3] & p[2] & g[1]) ^ (p[3] & p[2] & p[1] & g[0])
+                   ^ (p[3] & p[2] & p[1] & p[0] & carry_in);
 endmodule
