@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from edagym.baselines.metrics import Interval, paired_bootstrap, task_bootstrap
 from edagym.baselines.rl.checkpoint import load_policy
 from edagym.baselines.rl.presets import Preset
 from edagym.baselines.rl.trainer import make_env, segment_seed
@@ -21,17 +22,16 @@ Chooser = Callable[[Any, gym.Env[Any, Any]], Any]
 
 
 def run_episodes(env: gym.Env[Any, Any], choose: Chooser, seeds: list[int], label: str, progress: bool) -> np.ndarray:
-    """Return whether each episode succeeded, bool (n,); episodes that a tool failure ended are left out."""
-    found = []
+    """Return whether each episode succeeded, float64 (n,): 1, 0, or NaN where a tool failed."""
+    found: list[float] = []
     for seed in tqdm(seeds, desc=label, disable=not progress):
         observation, info = env.reset(seed=seed)
         done = False
         while not done:
             observation, _, terminated, truncated, info = env.step(choose(observation, env))
             done = terminated or truncated
-        if not info["error"]:
-            found.append(bool(info["is_success"]))
-    return np.array(found, bool)
+        found.append(float("nan") if info["error"] else float(info["is_success"]))
+    return np.array(found)
 
 
 def random_action(rng: np.random.Generator) -> Chooser:
@@ -95,16 +95,11 @@ def compare_with_random(
     finally:
         env.close()
     result: dict[str, Any] = {"episodes": episodes, "seed": seed, "actions": "greedy" if greedy else "sampled"}
-    result["policy"], result["random"] = interval(ours, rng), interval(floor, rng)
-    n = min(len(ours), len(floor))
-    result["difference"] = interval(ours[:n].astype(float) - floor[:n], rng)
+    result["policy"] = _plain(task_bootstrap(ours, rng))
+    result["random"] = _plain(task_bootstrap(floor, rng))
+    result["difference"] = _plain(paired_bootstrap(ours, floor, rng))
     return result
 
 
-def interval(values: np.ndarray, rng: np.random.Generator, resamples: int = 5_000) -> dict[str, float]:
-    """Return mean and 95 % bootstrap interval of values, one per task."""
-    if not len(values):
-        return {"rate": float("nan"), "low": float("nan"), "high": float("nan")}
-    means = values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
-    low, high = np.percentile(means, (2.5, 97.5))
-    return {"rate": float(values.mean()), "low": float(low), "high": float(high)}
+def _plain(interval: Interval) -> dict[str, float]:
+    return {"rate": interval.estimate, "low": interval.low, "high": interval.high}

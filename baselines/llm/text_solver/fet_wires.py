@@ -20,6 +20,8 @@ WIDTHS = ((0.4, 0.3), (0.2, 0.15), (0.1, 0.08))
 _DETOURS = (8.0, 25.0)
 # Wires turn by less than a right angle: sharper inner corners break the spacing rule.
 _LEAST_COS = 0.05
+# Two turns in a short distance are as sharp as one.
+_LEAST_STEP = 0.2
 # Kept from other pieces of the flake.
 _FOREIGN = 0.03
 # Chords of an 8-sided circle come this close to it: growing allows for that.
@@ -111,8 +113,16 @@ class Router:
                 start, goal, middle = path
                 line = [start.origin, *middle, goal.origin]
                 wire = shapely.LineString(line).buffer(width / 2, cap_style="flat", join_style="mitre", mitre_limit=2)
-                return wire, {start.key, goal.key}, goal.terminal
+                if not self._notched(shapely.union_all([wire, start.terminal.contact, goal.terminal.contact])):
+                    return wire, {start.key, goal.key}, goal.terminal
         return None
+
+    def _notched(self, shape: Any) -> bool:
+        """Whether a shape has a notch below the spacing rule, or an inner corner much sharper than a right angle."""
+        r = self.problem.spacing / 2
+        filled = shape.buffer(r).buffer(-r).difference(shape.buffer(1e-4))
+        # A disc leaves (1 - pi / 4) r^2 of a right angle free.
+        return any(part.area > 0.24 * r * r for part in shapely.get_parts(filled))
 
     def _obstacles(self, width: float, gap: float, window: Any) -> Any:
         half = width / 2
@@ -194,7 +204,7 @@ def _shortest(
             return starts[path[-1]], goals[i - first_goal], [nodes[k] for k in path[::-1]]
         steps = nodes - nodes[i]
         length = np.hypot(*steps.T)
-        open_ = ~done & (length > 1e-6)
+        open_ = ~done & (length > _LEAST_STEP)
         open_[:first_goal] = False
         with np.errstate(invalid="ignore", divide="ignore"):
             unit = steps / length[:, None]

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from edagym.cli.common import PASS, add_json_flag, emit, table
-from edagym.errors import TaskError
+from edagym.errors import TaskError, ToolError
 
 
 def add_parser(commands: Any) -> None:
@@ -17,10 +17,11 @@ def add_parser(commands: Any) -> None:
         description=(
             "fet: edit steps per second, verify and reset times, asynchronous throughput. "
             "drc: full checks, re-checks after edits, audits, beside the klayout binary where there is one. "
+            "rl: steps per second through each wrapper stack, share of training time spent in environments. "
             "ppa: CPU seconds per stage of the embedded flow; with --facts instead its agreement with recorded runs."
         ),
     )
-    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc", "ppa"), help="fet, drc or ppa")
+    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc", "ppa", "rl"), help="fet, drc, ppa or rl")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
     parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
     parser.add_argument("--layout", action="append", default=[], help="drc: layout file to measure too; repeatable")
@@ -31,6 +32,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--facts", metavar="JSON", default=None, help="ppa: recorded runs of the real flow to compare with"
     )
+    parser.add_argument("--only", action="append", metavar="NAME", help="rl: stacks whose names hold this; repeatable")
+    parser.add_argument("--train-steps", type=int, default=512, help="rl: steps of each training (default: 512)")
     add_json_flag(parser)
     parser.set_defaults(run=_run)
 
@@ -44,16 +47,30 @@ def _run(args: argparse.Namespace) -> int:
         ("--train-resets", args.train_resets),
         ("--edits", args.edits),
         ("--workers", args.workers),
+        ("--train-steps", args.train_steps),
     )
     for name, value in numbers:
         if not value > 0:
             raise TaskError("must be positive", field=name, value=value, allowed="> 0")
     if args.family == "ppa":
         return _ppa(args)
+    if args.family == "rl":
+        return _rl(args)
     if args.family == "drc":
         result = bench_drc(args.layout, args.edits, args.deck, full=not args.no_full, workers=args.workers)
     else:
         result = bench_fet(args.seconds, args.train_resets)
+    emit(args, result, _text(result))
+    return PASS
+
+
+def _rl(args: argparse.Namespace) -> int:
+    try:
+        from edagym.baselines.bench_rl import bench_rl
+
+        result = bench_rl(args.seconds, args.workers, args.train_steps, args.only, progress=not args.json)
+    except ImportError as e:
+        raise ToolError(f"training needs the extra `rl` ({e})", field="extra", value="rl") from e
     emit(args, result, _text(result))
     return PASS
 
