@@ -35,6 +35,8 @@ Action = Edit | Command
 OPERATIONS = ("add_polygon", "add_path", "cut", "clear", "verify", "submit", "declare_infeasible")
 TEXT_OPERATIONS = ("add_polygon", "add_path", "cut", "clear", "declare_infeasible")
 """What the reply of a text policy may hold; verifying and submitting are the workflow's business."""
+MAX_THOUGHT = 1000
+"""Most characters of the thought in a constrained reply: small models may never come to the edits."""
 MAX_EDITS = 256
 """Most edits in a constrained reply."""
 
@@ -129,7 +131,7 @@ class EditSpace(Dict):
     ) -> dict[str, Any]:
         """Return the JSON schema of a reply: an object with a thought and a list of edits (`describe`)."""
         edits = {"type": "array", "items": cls.schema(layers, ops), "minItems": 1, "maxItems": max_edits}
-        return closed_object(thought={"type": "string"}, edits=edits)
+        return closed_object(thought={"type": "string", "maxLength": MAX_THOUGHT}, edits=edits)
 
     @staticmethod
     def describe(ops: Sequence[str] = TEXT_OPERATIONS) -> str:
