@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,11 @@ Box = tuple[int, int, int, int]
 Action = dict[str, Any]
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_SHAPE = re.compile(r"^\[\d+\] (\S+) in (\S+), distance [\d.e+-]+: ([^;\n]*)(; placed)?", re.MULTILINE)
+_SHAPE = re.compile(
+    r"^\[\d+\] (\S+) in (\S+), distance [\d.e+-]+: ([^;\n]*)"
+    r"(?:; placed (\w+) \*1 (-?\d+),(-?\d+), in its own frame: [^\n]*)?$",
+    re.MULTILINE,
+)
 _POINT = re.compile(r"\((-?\d+),(-?\d+)\)")
 
 
@@ -61,11 +65,45 @@ class Violation:
 
 @dataclass
 class Shape:
-    """A shape that a query has shown and that can be edited in its cell."""
+    """A shape that a query has shown.
+
+    Attributes:
+        layer: Layer.
+        frame: The cell that was asked about: `points` are in its frame.
+        points: Outline.
+        owner: The cell that holds the shape and in which it can be edited.
+        turn: Orientation of the owner in the frame.
+        at: Displacement of the owner in the frame.
+    """
 
     layer: str
-    cell: str
+    frame: str
     points: Outline
+    owner: str
+    turn: str = "r0"
+    at: Point = (0, 0)
+
+    def own(self, points: Outline) -> Outline:
+        """Return points of the frame in the owner's frame."""
+        back = _TURNS[{"r90": "r270", "r270": "r90"}.get(self.turn, self.turn)]
+        return tuple(back(x - self.at[0], y - self.at[1]) for x, y in points)
+
+    def framed(self, points: Outline) -> Outline:
+        """Undo `own`."""
+        return tuple((x + self.at[0], y + self.at[1]) for x, y in (_TURNS[self.turn](*p) for p in points))
+
+
+_TURNS: dict[str, Callable[[int, int], Point]] = {
+    "r0": lambda x, y: (x, y),
+    "r90": lambda x, y: (-y, x),
+    "r180": lambda x, y: (-x, -y),
+    "r270": lambda x, y: (y, -x),
+    "m0": lambda x, y: (x, -y),
+    "m45": lambda x, y: (y, x),
+    "m90": lambda x, y: (-x, y),
+    "m135": lambda x, y: (-y, -x),
+}
+"""Orientations: what becomes of a point."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +130,11 @@ def read_violations(text: str, dbu: float) -> list[Violation]:
         kind = value.split(":")[0].replace("-", "_")
         found.append(Violation(item["category"], item["description"], item["cell_name"], kind, points))
     return found
+
+
+def read_points(text: str) -> Outline:
+    """Return the points ``(x,y)`` of a text."""
+    return tuple((int(x), int(y)) for x, y in _POINT.findall(text))
 
 
 def bounds(points: Outline) -> Box:
@@ -123,8 +166,7 @@ class Repairer:
         self.steps, self.avoid = steps, avoid
         self.shapes: list[Shape] = []
         self.asked: set[tuple[str, Outline]] = set()
-        self.open_edits: list[tuple[str, str, Box]] = []
-        self.history: list[Outline] = []
+        self.open_edits: list[tuple[str, Box]] = []
         for step in steps:
             self._follow(step)
 
@@ -136,25 +178,24 @@ class Repairer:
             points = tuple((p[0], p[1]) for p in action["points"])
             if action["op"] == "query":
                 self.asked.add((action.get("cell") or "", points))
-            for layer, cell, ring, placed in _SHAPE.findall(step.outcome):
-                outline = tuple((int(x), int(y)) for x, y in _POINT.findall(ring))
-                if outline and not placed and not self._find(layer, cell, outline):
-                    self.shapes.append(Shape(layer, cell, outline))
+            frame = action.get("cell") or self.top
+            for layer, owner, outline, turn, x, y in _SHAPE.findall(step.outcome):
+                at = (int(x), int(y)) if turn else (0, 0)
+                shape = Shape(layer, frame, read_points(outline), owner, turn or "r0", at)
+                if shape.points and shape not in self.shapes:
+                    self.shapes.append(shape)
         elif action["op"] == "check":
             if "violations" in step.outcome.lower() or "Top Cell" in step.outcome:
                 self.violations = read_violations(step.outcome, self.dbu)
             self.open_edits.clear()
         elif action["op"] == "change_shape":
-            cell = action.get("cell") or self.top
+            owner = action.get("cell") or self.top
             old = tuple((p[0], p[1]) for p in action["shape"]["points"])
             new = tuple((p[0], p[1]) for p in action["points"])
-            shape = self._find(action["layer"], cell, old)
-            if shape is not None:
-                shape.points = new
-            self.open_edits.append((action["layer"], cell, bounds((*old, *new))))
-
-    def _find(self, layer: str, cell: str, outline: Outline) -> Shape | None:
-        return next((s for s in self.shapes if (s.layer, s.cell, s.points) == (layer, cell, outline)), None)
+            for shape in self.shapes:
+                if (shape.layer, shape.owner) == (action["layer"], owner) and shape.own(shape.points) == old:
+                    before, shape.points = shape.points, shape.framed(new)
+                    self.open_edits.append((shape.frame, bounds((*before, *shape.points))))
 
     @property
     def units(self) -> int:
@@ -171,7 +212,7 @@ class Repairer:
         if self.open_edits and self.units <= 1:
             out.append({"op": "check"})
         for v in self.violations:
-            if any(cell == v.cell and touches(box, v.box, 40) for _, cell, box in self.open_edits):
+            if any(frame == v.cell and touches(box, v.box, 40) for frame, box in self.open_edits):
                 continue  # something was done about it: a check will tell
             if ("" if v.cell == self.top else v.cell, v.points) not in self.asked:
                 out.append(self.query(v))
@@ -200,10 +241,10 @@ class Repairer:
         return {
             "op": "change_shape",
             "layer": shape.layer,
-            "shape": {"points": [list(p) for p in shape.points]},
+            "shape": {"points": [list(p) for p in shape.own(shape.points)]},
             "change": "replace",
-            "points": [list(p) for p in new],
-            "cell": "" if shape.cell == self.top else shape.cell,
+            "points": [list(p) for p in shape.own(new)],
+            "cell": "" if shape.owner == self.top else shape.owner,
         }
 
     @staticmethod
@@ -217,7 +258,7 @@ class Repairer:
         """Yield edits for a violation: a shape and its new outline."""
         text, need = v.description, v.need(self.dbu)
         layers = v.layers()
-        own = [s for s in self.shapes if s.cell == v.cell and touches(bounds(s.points), v.box)]
+        own = [s for s in self.shapes if s.frame == v.cell and touches(bounds(s.points), v.box)]
         if " must lie in " in text:
             yield from self._inside(v, own, layers)
         elif " as wide as its " in text:
@@ -279,7 +320,7 @@ class Repairer:
         for edge, other in ((a, b), (b, a)):
             away = 1 if edge[0][side] > other[0][side] else -1
             for shape in self.shapes:
-                i = edge_at(shape.points, edge) if shape.cell == v.cell and shape.layer in layers else None
+                i = edge_at(shape.points, edge) if shape.frame == v.cell and shape.layer in layers else None
                 if i is not None:
                     yield shape, shifted(shape.points, i, away * lack)
 

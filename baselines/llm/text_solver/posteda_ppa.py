@@ -112,9 +112,11 @@ class Tuner:
             out += [self.set(name, "100") for name in self.named("save power")]
             out += [self.set(name, self.speed(name, -1)) for name in self.named("more power")]
         else:
-            out += [self.set(name, self.speed(name, 1)) for name in self.named("more power")]
-            for name in self.named("longer wires"):
-                out.append(self.set(name, "0.8"))
+            cells = [self.set(name, self.speed(name, 1)) for name in self.named("more power")]
+            wires = [self.set(name, "0.8") for name in self.named("longer wires")]
+            # Faster cells cost power: the second time, shorter wires come first.
+            again = any(s.action.get("name") == a["name"] for s in self.steps for a in cells)
+            out += wires + cells if again else cells + wires
             if self.period:
                 faster = max(self.period / gap, self.period_bounds[0])
                 out.append({"op": "set_period", "period": float(f"{faster:.6g}")})
