@@ -77,7 +77,7 @@ def scripted(kind: type[PostEDAPolicy], answer: Callable[[str, int], str], **opt
 def make_env(family: str, policy: Any = None, **kwargs: Any) -> EditEnv[Any, Any]:
     options = {"on_tool_error": "raise", **getattr(policy, "env_options", {}), **kwargs}
     if family == "drc":
-        return DRCEnv(tasks=[kwargs.pop("task", DRC_TASK)], **{**options, "criterion": "paper"})
+        return DRCEnv(tasks=[options.pop("task", DRC_TASK)], **{**options, "criterion": "paper"})
     task = options.pop("task", PPA_TASK)
     return PPAEnv(tasks=[task], backend=FormulaFlow(), function_check=same_function, **options)
 
