@@ -18,13 +18,16 @@ from edagym.baselines.llm.posteda import prompts
 from edagym.baselines.llm.posteda.family import Family, family_of
 from edagym.baselines.policies import Attempt
 from edagym.errors import ModelError, PolicyError
-from edagym.spaces.actions import Command
+from edagym.spaces.actions import MAX_THOUGHT, Command
 from edagym.spaces.json_schema import closed_object
 
 Action = dict[str, Any]
 Message = dict[str, Any]
 Steps = Generator[Any, None, None]
 T = TypeVar("T")
+
+THOUGHT = {"type": "string", "maxLength": MAX_THOUGHT}
+"""Schema of a thought: small models may never come to the action."""
 
 
 class CallsSpent(Exception):
@@ -176,7 +179,7 @@ class PostEDAPolicy:
 
     def ask_actions(self, role: str, messages: list[Message]) -> list[Action]:
         """Ask for actions; an unreadable answer becomes an observation, and the list is empty."""
-        schema = closed_object(thought={"type": "string"}, action=self.action_schema())
+        schema = closed_object(thought=THOUGHT, action=self.action_schema())
         try:
             return self.ask(role, messages, schema, read_actions)
         except PolicyError as e:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from edagym.baselines.llm.posteda import prompts
-from edagym.baselines.llm.posteda.agent import Action, Message, PostEDAPolicy, Steps, read_actions, read_object
+from edagym.baselines.llm.posteda.agent import THOUGHT, Action, Message, PostEDAPolicy, Steps, read_actions, read_object
 from edagym.errors import PolicyError
 from edagym.spaces.json_schema import closed_object
 
@@ -54,7 +54,7 @@ class ProposerCriticPolicy(PostEDAPolicy):
         past = "\n".join(history) or "Nothing has been done yet.\n"
         messages.append({"role": "user", "content": f"{past}\nProposal: {json.dumps(action)}\n"})
         schema = closed_object(
-            reason={"type": "string"},
+            reason=THOUGHT,
             verdict={"enum": list(VERDICTS)},
             action={"anyOf": [*self.action_schema()["anyOf"], {"type": "null"}]},
         )

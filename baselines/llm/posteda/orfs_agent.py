@@ -10,7 +10,7 @@ import numpy as np
 
 from edagym.baselines.llm.client import ModelSpec
 from edagym.baselines.llm.posteda import prompts
-from edagym.baselines.llm.posteda.agent import PostEDAPolicy, Steps, read_object
+from edagym.baselines.llm.posteda.agent import THOUGHT, PostEDAPolicy, Steps, read_object
 from edagym.baselines.policies import Attempt, Bookmark
 from edagym.baselines.search.ppa_search import Place, rank_candidates
 from edagym.baselines.search.ppa_space import PERIOD, Dimension, misfit, start_place
@@ -129,7 +129,7 @@ class ORFSAgentPolicy(PostEDAPolicy):
             name={"type": "string"}, low=number, high=number, choices=texts, default={"type": ["string", "null"]}
         )
         schema = closed_object(
-            thought={"type": "string"},
+            thought=THOUGHT,
             parameters={"type": "array", "items": row, "minItems": 1, "maxItems": MAX_PARAMETERS},
         )
         while True:

@@ -11,7 +11,7 @@ from typing import Any
 
 from edagym.baselines.llm.client import ModelSpec
 from edagym.baselines.llm.posteda import prompts
-from edagym.baselines.llm.posteda.agent import Action, Message, PostEDAPolicy, Steps, canonical, read_object
+from edagym.baselines.llm.posteda.agent import THOUGHT, Action, Message, PostEDAPolicy, Steps, canonical, read_object
 from edagym.baselines.policies import Bookmark
 from edagym.errors import PolicyError
 from edagym.spaces.json_schema import closed_object
@@ -164,9 +164,7 @@ class TreeOfThoughtPolicy(PostEDAPolicy):
         messages = [*self.opening(prompts.JUDGE), {"role": "user", "content": text}]
         n = len(candidates)
         score = {"type": "number", "minimum": 0, "maximum": MAX_SCORE}
-        schema = closed_object(
-            reason={"type": "string"}, scores={"type": "array", "items": score, "minItems": n, "maxItems": n}
-        )
+        schema = closed_object(reason=THOUGHT, scores={"type": "array", "items": score, "minItems": n, "maxItems": n})
         try:
             scores = self.ask("judge", messages, schema, lambda reply: read_scores(reply, n))
         except PolicyError:
