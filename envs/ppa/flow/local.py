@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from math import frexp
 from typing import NamedTuple
 
 from edagym.envs.ppa.flow.netlist import Netlist
 from edagym.envs.ppa.flow.sta import Timing
+from edagym.envs.ppa.flow.timing_graph import HALVES
 from edagym.envs.ppa.flow.wires import TREE_FACTOR, Places
 from edagym.task_assets.ppa.technology import SIGNAL_WIRE, SLEW_AXIS, Master, Technology
 
@@ -58,9 +60,18 @@ def look(table: list[list[list[float]]], slew: float, ratio: float) -> tuple[flo
     Bilinear between the points and beyond them, as the timing engine has it.
     """
     x = slew / _FIRST_SLEW
-    i = min(max(math.frexp(x)[1] - 1, 0), 5) if x > 0 else 0
-    j = min(max(math.frexp(ratio)[1] - 1, 0), 5) if ratio > 0 else 0
-    fx, fy = x / (1 << i) - 1.0, ratio / (1 << j) - 1.0
+    # The innermost loop of repair: branches are much cheaper than min and max here.
+    i = frexp(x)[1] - 1 if x > 0.0 else 0
+    if i < 0:
+        i = 0
+    elif i > 5:
+        i = 5
+    j = frexp(ratio)[1] - 1 if ratio > 0.0 else 0
+    if j < 0:
+        j = 0
+    elif j > 5:
+        j = 5
+    fx, fy = x * HALVES[i] - 1.0, ratio * HALVES[j] - 1.0
     low, high = table[i], table[i + 1]
     a, b, c, d = low[j], low[j + 1], high[j], high[j + 1]
     gx, gy = 1.0 - fx, 1.0 - fy
@@ -149,24 +160,26 @@ class LocalTimer:
             return ends[0] - at.rise, ends[1] - at.fall
         first = self.netlist.inst_pin[inst]
         rise = fall = INF
-        pairs, pin_net = self._tables.pairs, self.netlist.pin_net
+        pairs, pin_net, requireds, loads = self._tables.pairs, self.netlist.pin_net, self.required, self.load
+        known = len(requireds)
         for edge, target, target_edge, table, base in self._tables.through[self.netlist.inst_master[inst]].get(
             pin - first, ()
         ):
             net = pin_net[first + target]
             node = 2 * net + target_edge
-            if net < 0 or node >= len(self.required):
+            if net < 0 or node >= known:
                 continue
-            required = self.required[node]
+            required = requireds[node]
             arrival = at.fall if edge else at.rise
             if required == INF or arrival == -INF:
                 continue
-            delay, _ = look(pairs[table], at.fall_slew if edge else at.rise_slew, self.load[node] / base)
+            delay, _ = look(pairs[table], at.fall_slew if edge else at.rise_slew, loads[node] / base)
             slack = required - (arrival + delay)
             if edge:
-                fall = min(fall, slack)
-            else:
-                rise = min(rise, slack)
+                if slack < fall:
+                    fall = slack
+            elif slack < rise:
+                rise = slack
         return rise, fall
 
     def path(self, endpoint: int) -> list[int]:

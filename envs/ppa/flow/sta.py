@@ -713,6 +713,8 @@ class Timing:
                 if out > widest:
                     widest = out
             if single:
+                if slew[node] == widest and first[node] == latest:
+                    continue
                 best[0] = latest
             if slew[node] != widest or any(values[node] != time for values, time in zip(arrival, best, strict=True)):
                 self._put(slew, node, widest)
