@@ -301,11 +301,11 @@ class ChatModel:
             text = choice.message.content
             if not (text is None or isinstance(text, str)):
                 raise TypeError("content is not a text")
-            counts = [getattr(answer.usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+            counts = [getattr(answer.usage, name, -1) for name in ("prompt_tokens", "completion_tokens")]
         except (AttributeError, LookupError, TypeError) as e:
             raise _Retry(f"the answer is no chat completion ({type(e).__name__})") from None
         known = all(isinstance(n, int) and n >= 0 for n in counts)
-        prompt, completion = counts if known else (0, 0)
+        prompt, completion = [int(n) for n in counts] if known else (0, 0)
         cost = None
         if known and self.spec.prices is not None:
             prices = self.spec.prices
@@ -330,7 +330,7 @@ def _about_schema(text: str) -> bool:
 
 
 def _retry_after(error: Exception) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", {})
+    headers: Any = getattr(getattr(error, "response", None), "headers", {})
     try:
         return max(float(headers.get("retry-after")), 0.0)
     except (TypeError, ValueError):

@@ -437,7 +437,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             return self.refuse(f"a list of {len(actions)} edits; allowed: 1..{MAX_LIST}")
         edits: list[tuple[EditT | None, str]] = []
         for item in actions:
-            edit, error = item, ""
+            edit: EditT | Command | None = item
+            error = ""
             if isinstance(item, Mapping):
                 try:
                     edit = self._from_json(item)
@@ -446,8 +447,9 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
             elif not dataclasses.is_dataclass(item) and not isinstance(item, Command):
                 edit, error = None, f"not an action: {type(item).__name__}; allowed: an edit or its object"
             if isinstance(edit, Command):
-                edit, error = None, f"{edit.value} stands alone; allowed in a list: edits"
-            edits.append((edit, error))
+                edits.append((None, f"{edit.value} stands alone; allowed in a list: edits"))
+            else:
+                edits.append((edit, error))
         return self._step(None, "", edits)
 
     def refuse(self, message: str) -> StepResult:

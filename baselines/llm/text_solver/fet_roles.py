@@ -60,7 +60,8 @@ def _blamed(text: str) -> dict[str, int]:
 
 
 def _reflection(what: str, text: str) -> str:
-    faults = [line[2:] for line in text.splitlines() if line.startswith("- ") and line != "- no fault found"]
+    tried = text.split("Checks that wait", 1)[0]
+    faults = [line[2:] for line in tried.splitlines() if line.startswith("- ") and line != "- no fault found"]
     if not faults:
         return f"{what} passed at once; keep to the same construction."
     return f"{what}: heed {'; '.join(faults[:3])}."
