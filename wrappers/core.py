@@ -77,7 +77,7 @@ class PlainWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
             edits, refusal = [], str(e)
         results: list[StepResult] = []
         if not edits and not refusal:
-            observation, info = self.known
+            observation, info = self.base.observe()
             return self.encode(observation, info), 0.0, False, False, {**info, "n_edits": 0, "n_refused": 0}
         if not edits:
             results.append(self.base.refuse(refusal))
