@@ -145,30 +145,15 @@ def _focus(desk: Desk) -> Array:
 def _branches(desk: Desk) -> Array:
     assert desk.focus is not None
     out = np.zeros((N_BRANCHES, _PER_BRANCH))
-    row = desk.rows[desk.focus]
-    need = row.want * desk.rules.pitch + desk.rules.least_contact
-    edges = _obstacles(desk, desk.focus)
-    for k, spine in enumerate(desk.frames[desk.focus].spines):
-        if spine is None:
-            continue
-        at = np.linspace(0, len(spine.s) - 1, 24).astype(int)
-        width = (spine.left + spine.right)[at]
-        turn = np.abs(np.diff(spine.heading[at]))
-        left, right = _free_ends(spine, at, edges)
-        end = np.minimum(left, right)
-        out[k] = (
-            1.0,
-            spine.length / 15,
-            (spine.length - need) / 8,
-            spine.length / need / 2,
-            float(np.median(width)) / 5,
-            float(width.max()) / 8,
-            float(np.percentile(width, 20)) / 5,
-            float(turn.sum()) / 2,
-            float(turn.max()),
-            float((end > 0.9).mean()),
-            float(spine.hollow[at].mean()),
-        )
+    need = desk.rows[desk.focus].want * desk.rules.pitch + desk.rules.least_contact
+    spines = [(k, s) for k, s in enumerate(desk.frames[desk.focus].spines) if s is not None]
+    points = np.vstack([s.ends[0] for _, s in spines])
+    normals = np.vstack([s.ends[1] for _, s in spines])
+    free = free_way(points, normals, _obstacles(desk, desk.focus)).reshape(len(spines), 2, -1).min(axis=1)
+    for (k, spine), end in zip(spines, free):
+        out[k, :3] = 1.0, (spine.length - need) / 8, spine.length / need / 2
+        out[k, 3:-1] = spine.summary
+        out[k, -1] = (end > 0.9).mean()
     return out.ravel()
 
 

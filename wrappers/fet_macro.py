@@ -27,7 +27,7 @@ from edagym.task_assets.fet.circuits import Stack, stacks
 from edagym.task_assets.fet.task import TaskView
 from edagym.wrappers.core import PlainWrapper
 from edagym.wrappers.fet_features import SIZE, encode
-from edagym.wrappers.fet_spines import N_BRANCHES, RegionFrame, Spine
+from edagym.wrappers.fet_spines import N_BRANCHES, Spine, frame_of
 
 MARGIN_UM = 0.02
 """Added to every rule minimum, so that rounding to the 1 nm grid costs nothing."""
@@ -175,7 +175,7 @@ class Desk:
     def __init__(self, view: TaskView) -> None:
         self.view = view
         self.rules = Rules.of(view)
-        self.frames = [RegionFrame(r) for r in view.regions]
+        self.frames = [frame_of(r) for r in view.regions]
         circuit = view.circuit
         wanted = circuit.exact_per_flake if circuit else tuple(n or 1 for n in view.demand)
         self.rows = [Row(int(n)) for n in wanted]

@@ -7,7 +7,7 @@ floating-point micrometres.
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from edagym.task_assets.fet.task import Region
 
 N_BRANCHES = MAX_PATHS * len(SMOOTHINGS_UM) + N_SWEEPS
 """Curves per flake: medial-axis paths at two smoothings, then straight sweeps at even angles."""
+
+N_SUMMARY = 18
+"""Stations that a curve's summary looks at."""
 
 NEAR_UM = 3.0
 """How far rays see."""
@@ -71,6 +74,35 @@ class Spine:
         other.left, other.right = self.right[::-1], self.left[::-1]
         other.inside, other.hollow = self.inside[::-1], self.hollow[::-1]
         return other
+
+    @cached_property
+    def summary(self) -> tuple[float, ...]:
+        """Length, widths, turns and holes in seven numbers of about 0 to 1."""
+        at = self._spread
+        width = (self.left + self.right)[at]
+        turn = np.abs(np.diff(self.heading[at]))
+        return (
+            self.length / 15,
+            float(np.median(width)) / 5,
+            float(width.max()) / 8,
+            float(np.percentile(width, 20)) / 5,
+            float(turn.sum()) / 2,
+            float(turn.max()),
+            float(self.hollow[at].mean()),
+        )
+
+    @cached_property
+    def ends(self) -> tuple[Array, Array]:
+        """Points on the contour left, then right of some stations, and the directions out of the flake there."""
+        at = self._spread
+        normals = np.column_stack([-np.sin(self.heading[at]), np.cos(self.heading[at])])
+        left = self.points[at] + self.left[at, None] * normals
+        right = self.points[at] - self.right[at, None] * normals
+        return np.vstack([left, right]), np.vstack([normals, -normals])
+
+    @property
+    def _spread(self) -> NDArray[np.intp]:
+        return np.linspace(0, len(self.s) - 1, N_SUMMARY).astype(np.intp)
 
     def at(self, s: float) -> tuple[float, float, float]:
         """Return x, y and heading at an arc length, clipped to the curve."""
@@ -137,6 +169,12 @@ class RegionFrame:
             curve = sweep(flake, flake.principal_angle + k * math.pi / N_SWEEPS)
             found[MAX_PATHS * len(SMOOTHINGS_UM) + k] = Spine(flake, curve)
         return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def frame_of(region: Region) -> RegionFrame:
+    """Return a flake's frame; those of the latest flakes are kept."""
+    return RegionFrame(region)
 
 
 def edges_of(rings: list[Array]) -> tuple[Array, Array]:

@@ -1,0 +1,169 @@
+"""Warm start of the FET macro presets: imitate random macros that the verifier likes.
+
+The teacher draws macro parameters at random around the rule minima and follows a plain order of work: flake by flake,
+verify when a flake is done, redo a flake that a verify names, join, submit. What turned out well is kept: transistors
+that formed without breaking a rule, and the curves that they were placed on. The network is fitted to that. Neither
+the reference constructor nor any task of the fixed suite takes part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from edagym.baselines.rl.fet_stacks import Env, fet_macro
+from edagym.baselines.rl.presets import Preset
+from edagym.wrappers.fet_features import edits_per_row
+from edagym.wrappers.fet_macro import (
+    COMPONENTS,
+    FOCUS,
+    JOIN,
+    PLACE,
+    SELECT,
+    SUBMIT,
+    UNDO,
+    VERIFY,
+    Desk,
+    TransistorMacro,
+)
+from edagym.wrappers.fet_training import DenseCredit
+
+# Shares of the levels that the teacher draws from; all others alike.
+_SHARES: dict[str, tuple[float, ...]] = {
+    "share": (0, 1),
+    "layers": (1, 0, 0),
+    "advance": (1, 1, 1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.3, 0.3, 0.2, 0.2, 0.1, 0.1),
+    "gap_source": (4, 4, 4, 4, 2, 1, 0.5, 0.2, 0, 0),
+    "gap_drain": (4, 4, 4, 4, 2, 1, 0.5, 0.2, 0, 0),
+    "contact_share": (2, 2, 2, 2, 1, 0.5, 0.5),
+    "lateral": (0.1, 0.2, 0.5, 8, 0.5, 0.2, 0.1),
+    "tilt": (0.1, 0.5, 8, 0.5, 0.1),
+    "bend_off": (1, 1, 1, 1, 1, 4, 1, 1, 1, 1, 1),
+}
+
+
+def teacher(desk: Desk, budget_left: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the teacher's action, one level per component."""
+    op = _operation(desk, budget_left)
+    action = []
+    for name, n in COMPONENTS.items():
+        levels = desk.levels(name)
+        if name == "op":
+            action.append(op)
+        elif name == "undo_region" and op == UNDO:
+            action.append(_failing(desk)[0])
+        elif len(levels) == 1:
+            action.append(levels[0])
+        else:
+            shares = np.asarray(_SHARES.get(name, (1.0,) * n))[levels]
+            action.append(levels[int(rng.choice(len(levels), p=shares / shares.sum()))])
+    return np.array(action)
+
+
+def _failing(desk: Desk) -> list[int]:
+    return [k for k in desk.drawn_rows if desk.rows[k].suspect or desk.rows[k].status == 0]
+
+
+def _operation(desk: Desk, left: int) -> int:
+    allowed = desk.allowed()
+    if len(allowed) == 1:
+        return allowed[0]
+    needed = sum(edits_per_row(desk, desk.rows[k].want) for k in desk.open_rows)
+    failing = _failing(desk)
+    if UNDO in allowed and failing:
+        redo = edits_per_row(desk, desk.rows[failing[0]].want) + 5
+        # While flakes are open, every verify of a circuit names some flake that is wrong only for that.
+        if left > needed + redo and (desk.rows[failing[0]].suspect or desk.join() is None):
+            return UNDO
+    if VERIFY in allowed and left > needed + 1:
+        return VERIFY
+    for op in (FOCUS, JOIN, SUBMIT):
+        if op in allowed:
+            return op
+    return allowed[0]
+
+
+def collect(env: Env, steps: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Run the teacher and return what went well: ``observation``, ``action``, ``mask``.
+
+    Args:
+        env: `DenseCredit` around `TransistorMacro`.
+        steps: Environment steps to run.
+        rng: The teacher's generator.
+    """
+    macro = cast(TransistorMacro, env.env)  # type: ignore[attr-defined]
+    kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    row: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    observation, _ = env.reset()
+    for _ in range(steps):
+        focus = macro.desk.focus
+        action = teacher(macro.desk, macro.base.budget_left, rng)
+        sample = (observation, action, macro.action_masks())
+        observation, reward, terminated, truncated, _ = env.step(action)
+        op = int(action[0])
+        if op in (FOCUS, SELECT, PLACE):
+            row.append(sample)
+            if op == PLACE and macro.desk.focus is None:
+                # A row is worth what was asked of it, less faults and the price of its edits.
+                sound = focus is not None and float(reward) > macro.desk.rows[focus].want - 0.5
+                kept += row if sound else row[:1]
+                row = []
+        elif op != JOIN or float(reward) > 0.5:
+            kept.append(sample)
+        if terminated or truncated:
+            observation, _ = env.reset()
+            row = []
+    names = ("observation", "action", "mask")
+    return {name: np.stack([sample[i] for sample in kept]) for i, name in enumerate(names)}
+
+
+def imitate(
+    model: Any,
+    preset: Preset,
+    seed: int,
+    *,
+    steps: int = 20_000,
+    epochs: int = 12,
+    rate: float = 1e-3,
+    batch: int = 256,
+) -> dict[str, Any]:
+    """Fit a model's policy to the teacher's good actions.
+
+    Args:
+        model: A MaskablePPO of the preset.
+        preset: The preset.
+        seed: Seed of tasks, teacher and order of samples.
+        steps: Environment steps of the teacher.
+        epochs: Passes over the samples.
+        rate: Learning rate.
+        batch: Batch size.
+
+    Returns:
+        ``samples``, and ``loss`` (negative log-likelihood) of the first and last epoch.
+    """
+    rng = np.random.default_rng(seed)
+    env = DenseCredit(fet_macro(**preset.env_kwargs), **preset.training_kwargs)
+    env.reset(seed=seed + 1_000_003)
+    data = collect(env, steps, rng)
+    env.close()
+    policy = model.policy
+    optimizer = torch.optim.Adam(policy.parameters(), lr=rate)
+    n = len(data["action"])
+    losses = []
+    policy.set_training_mode(True)
+    for _ in range(epochs):
+        total = 0.0
+        for index in np.array_split(rng.permutation(n), max(1, n // batch)):
+            observations = torch.as_tensor(data["observation"][index])
+            actions = torch.as_tensor(data["action"][index])
+            _, log_prob, _ = policy.evaluate_actions(observations, actions, data["mask"][index])
+            loss = -log_prob.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
+            total += float(loss.detach()) * len(index)
+        losses.append(total / n)
+    return {"samples": n, "loss": [round(losses[0], 4), round(losses[-1], 4)]}
