@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from edagym.task_assets.drc.task import DRCView, Violation
+from edagym.task_assets.drc.task import MIN_AREA_KEPT, DRCView, Violation
 
 ITEMS_PER_GROUP = 10
 _LINE = "=" * 39
@@ -66,6 +66,10 @@ def render_prompt(view: DRCView, dbu: float, actions: str, budget: int | None = 
     if view.roi is not None:
         x1, y1, x2, y2 = view.roi
         lines.append(f"Only violations inside ({x1:g}, {y1:g})-({x2:g}, {y2:g}) um count.")
+    kept = "".join(f", of {layer} {share:.0%}" for layer, share in sorted(view.limits.min_area_kept.items()))
+    lines.append(
+        f"Of every shape that is cut, {MIN_AREA_KEPT:.0%} of the area must stay{kept}; moving a little is free."
+    )
     if view.limits.max_edited_area is not None:
         lines.append(f"The edited area may be at most {view.limits.max_edited_area:g} um2.")
     lines += [
