@@ -11,6 +11,7 @@ back as ``WorkerDied`` and are tried again elsewhere.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -86,6 +87,7 @@ def connect(cluster: Cluster, workers: int) -> bool:
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     try:
         if address:
+            _reach(address)
             ray.init(address=address, **quiet)
         else:
             # Paths of Ray's sockets have to be short.
@@ -96,6 +98,13 @@ def connect(cluster: Cluster, workers: int) -> bool:
     except Exception as e:
         raise ToolError(f"cannot connect to Ray: {e}", field="address", value=address) from e
     return True
+
+
+def _reach(address: str) -> None:
+    """Raise `OSError` if nothing listens at a ``host:port``: Ray itself would try for many minutes, then exit."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10.0).close()
 
 
 class _Slot:
