@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from typing import Any
 
 import pytest
@@ -95,18 +94,17 @@ def test_a_refused_request_is_final(status: int) -> None:
 
 
 def test_a_server_that_hangs_or_drips_is_given_up() -> None:
-    drip = Raw(body=completion("late").body, drip_s=0.1)
-    for fault in (Raw(wait_s=30.0), drip):
+    drip = Raw(body=completion("late").body, drip_s=0.2)
+    for fault in (Raw(wait_s=60.0), drip):
         with scripted([fault, "good"]) as server:
-            start = time.monotonic()
-            reply = chat(server.base_url, timeout_s=0.3).ask(ASK)
-        assert (reply.text, reply.retries) == ("good", 1)
-        assert time.monotonic() - start < 20
+            reply = chat(server.base_url, timeout_s=1.0).ask(ASK)
+        assert reply.text == "good"
+        assert reply.retries >= 1
 
 
 def test_the_attempt_has_a_time_of_its_own() -> None:
-    with scripted([Raw(wait_s=30.0)]) as server:
-        model = chat(server.base_url, timeout_s=20.0, attempt_timeout_s=0.3)
+    with scripted([Raw(wait_s=60.0)]) as server:
+        model = chat(server.base_url, timeout_s=20.0, attempt_timeout_s=1.0)
         for calls in (1, 1):  # the second call finds no time left, and asks nothing
             with pytest.raises(ModelError, match="used up"):
                 model.ask(ASK)
@@ -117,29 +115,41 @@ def test_the_attempt_has_a_time_of_its_own() -> None:
         assert len(server.requests) == 2
 
 
-def test_pauses_grow_and_heed_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("edagym.baselines.llm.client.time.sleep", pauses.append)
-    answers = [
-        failure(500),
-        failure(500),
-        failure(429, **{"Retry-After": "7"}),
-        failure(429, **{"Retry-After": "900"}),
-        "x",
-    ]
-    with scripted(answers) as server:
-        chat(server.base_url, backoff_s=0.5).ask(ASK)
-    assert pauses == [0.5, 1.0, 7.0, 60.0]
+class Clock:
+    """A clock that stands still but for the pauses."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
 
 
-def test_the_rate_limit_spaces_requests_of_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("edagym.baselines.llm.client.time.sleep", pauses.append)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("edagym.baselines.llm.client.time", made)
+    return made
+
+
+def test_pauses_grow_and_heed_the_server(clock: Clock) -> None:
+    waits = [failure(429, **{"Retry-After": seconds}) for seconds in ("7", "900")]
+    with scripted([failure(500), failure(500), *waits, "x"]) as server:
+        reply = chat(server.base_url, backoff_s=0.5).ask(ASK)
+    assert clock.pauses == [0.5, 1.0, 7.0, 60.0]
+    assert reply.seconds == 68.5
+
+
+def test_the_rate_limit_spaces_requests_of_all_models(clock: Clock) -> None:
     with scripted(["x"]) as server:
-        for _ in range(3):
-            chat(server.base_url, requests_per_minute=6.0).ask(ASK)
-    assert pauses[0] == 0.0
-    assert pauses[1:] == [pytest.approx(10.0, abs=3.0), pytest.approx(20.0, abs=3.0)]
+        replies = [chat(server.base_url, requests_per_minute=6.0).ask(ASK) for _ in range(3)]
+    assert clock.pauses == [0.0, 10.0, 10.0]
+    assert [r.seconds for r in replies] == [0.0, 0.0, 0.0]  # waiting for one's turn is nobody's time
 
 
 def test_the_schema_goes_along_strictly() -> None:

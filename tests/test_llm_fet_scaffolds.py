@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from fet_cases import box, make_task
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from llm_server import Raw, Scripted, failure, scripted
 
 from edagym.baselines.llm.client import ModelSpec
@@ -20,11 +22,13 @@ from edagym.baselines.llm.fet import (
     React4Policy,
     Reflexion4Policy,
 )
+from edagym.baselines.llm.fet.tools import complete_contacts, guard
 from edagym.baselines.policies import Attempt
 from edagym.baselines.rollout import run_attempt
 from edagym.envs.fet.env import FETEnv
 from edagym.envs.fet.prompt import render_prompt
 from edagym.errors import PolicyError
+from edagym.spaces.actions import OPERATIONS
 from edagym.task_assets.fet import FETTask
 from edagym.task_assets.fet.task import Rule
 
@@ -365,6 +369,33 @@ def test_unreadable_layer_replies_cost_a_round_and_the_planner_is_asked_again() 
     record, _, server, _ = run(React4Policy, brain(draw), output_retries=1)
     assert (record["is_success"], record["unreadable"], record["charged"]) == (True, 2, 7)
     assert [role for role, layer in sequence(server) if layer == "contacts"][:1] == ["planner"]
+
+
+NUMBERS = st.one_of(st.integers(-30, 30), st.floats(), st.sampled_from([1e300, "1 um", None, [], "x"]))
+WILD = st.fixed_dictionaries(
+    {"op": st.sampled_from([*OPERATIONS, "explode", 5, None])},
+    optional={
+        "layer": st.sampled_from(["contacts", "gate", "via", "graphene", "", 7, ["gate"], {}]),
+        "points": st.lists(st.lists(NUMBERS, max_size=3), max_size=12) | NUMBERS,
+        "width": NUMBERS,
+        "more": st.none(),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(WILD, min_size=1, max_size=6), st.sampled_from(["contacts", "gate"]))
+def test_the_tools_and_the_environment_bear_any_edit(edits: list[dict[str, Any]], layer: str) -> None:
+    task = bar()
+    env = FETEnv(tasks=[task])
+    env.reset(seed=0)
+    kept, said = guard(edits, layer, ("via",))
+    assert len(kept) + sum("repl" not in line for line in said) == len(edits)
+    kept += complete_contacts(env.view, env.layout, layer, kept)
+    if kept:
+        *_, info = env.step_any(kept)
+        assert info["charged"] == 1
+        assert not env.layout.shapes("via")
 
 
 # -- reflection and memory ---------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from edagym.envs.fet.interpreter import apply_edit, ring_problem
 from edagym.envs.fet.prompt import hint_of
 from edagym.errors import EditError
 from edagym.spaces.edits import AddPath, AddPolygon, Cut, edit_from_json, edit_to_json
-from edagym.task_assets.fet.grid import ring_to_dbu, ring_to_um
+from edagym.spaces.rings import MAX_COORD_UM
+from edagym.task_assets.fet.grid import ring_to_dbu, ring_to_um, to_dbu
 from edagym.task_assets.fet.task import Region, TaskView
 from edagym.verifiers.fet.layout import FETLayout
 
@@ -30,6 +31,8 @@ _STEP_UM = 0.25
 # Assumed where the task has no such rule.
 _GATE_UM = 0.5
 _GAP_UM = 0.2
+# Points beyond are outside every window, database units.
+_FAR = to_dbu(MAX_COORD_UM)
 _MARGIN_UM = 0.1
 
 
@@ -66,6 +69,8 @@ def _mended(edit: dict[str, Any]) -> dict[str, Any] | None:
         ring = ring_to_dbu(parsed.points)
     except (EditError, ValueError, OverflowError):
         return None  # for the environment to refuse
+    if any(abs(v) > _FAR for point in ring for v in point):
+        return None
     ring = tuple(p for p, q in zip(ring, ring[-1:] + ring[:-1]) if p != q)
     if not ring_problem(ring) or len(set(ring)) < 3:
         return None
