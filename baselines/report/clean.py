@@ -18,7 +18,8 @@ _PATH = re.compile(
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|hf|ghp|gho|ghs|xox[abp]|AKIA|AIza|glpat)[-_A-Za-z0-9]{14,}"
     r"|(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*"
-    r"|(?i:\b(?:api[-_ ]?key|secret|password|passwd|access[-_ ]?token|auth[-_ ]?token)\b[\"']?\s*[:=]\s*)[\"']?[^\s\"',;}]{6,}"
+    r"|(?i:\b(?:api[-_ ]?key|secret|password|passwd|access[-_ ]?token|auth[-_ ]?token)\b[\"']?\s*[:=]\s*)"
+    r"[\"']?[^\s\"',;}]{6,}"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
 

@@ -190,7 +190,7 @@ def read_notes(arm: Arm, record: Mapping[str, Any]) -> tuple[list[dict[str, Any]
 
 
 def segments_of(trace: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the steps of an attempt from start to start: those that a policy gave up for a fresh start, then the trace.
+    """Return the steps of an attempt by start: those that a policy gave up for a fresh start, then the trace.
 
     Args:
         trace: The trace, which holds the steps of the last start only.

@@ -68,6 +68,7 @@ class StepReader:
             env = self._env(arm, record)
             task = self._find(arm, record, env)
             env.reset(options={"task": task})
+            out["objective"] = _text(getattr(env.view, "objective", ""))
             if not any(note["kind"] == "model" for note in notes):
                 out["prompt"] = self._prompt(arm, record, task)
             with_start = [{"segment": 0}, *steps]

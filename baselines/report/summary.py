@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edagym.baselines.metrics import Interval, pass_at_1, paired_bootstrap, revision_transitions, symptoms
+from edagym.baselines.metrics import Interval, paired_bootstrap, pass_at_1, revision_transitions, symptoms
 from edagym.baselines.report.runs import FAMILIES, Arm, Run, family_of, read_notes, read_trace, segments_of
 from edagym.baselines.rollout import POLICY_CRASH
 from edagym.baselines.tables import CRITERIA, SCORES, level_rows, outcome_table
