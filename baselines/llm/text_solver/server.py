@@ -130,6 +130,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection; `modules` is set by `make_server`."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     modules: ClassVar[list[ModuleType]] = []
 
     def log_message(self, format: str, *args: Any) -> None:
