@@ -37,32 +37,37 @@ def make_env(suite: str, **kwargs: Any) -> Env:
     """Return the environment of a suite or registered id, without Gymnasium's wrappers.
 
     Args:
-        suite: ``"FET-L1"``, ``"DRC-Essential-L1-v0"`` and so on, or a folder of DRC or PPA task folders, such as
-            `edagym import-posteda` writes.
+        suite: ``"FET-L1"``, ``"DRC-Essential-L1-v0"``, ``"PPA-All"`` and so on, or a folder of DRC or PPA task folders,
+            such as `edagym import-posteda` writes.
         **kwargs: Keyword arguments of the environment.
 
     Raises:
         TaskError: If the suite is unknown.
     """
-    if Path(suite).is_dir():
-        if next(Path(suite).glob("**/config/*.mk"), None) is not None:
+    from edagym.task_assets.drc.suite import SUITES as DRC_SUITES
+    from edagym.task_assets.ppa.suite import SUITES as PPA_SUITES
+
+    edagym.register_all()
+    folder = Path(suite).is_dir()
+    env_id = suite if suite in gym.registry else f"{suite}-v0"
+    try:
+        if not folder and env_id in edagym.ENVIRONMENTS:
+            env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+            assert isinstance(env, EditEnv)
+            return env
+        # Folders, and suites such as DRC-All that have no id.
+        if suite in PPA_SUITES or (folder and next(Path(suite).glob("**/config/*.mk"), None) is not None):
             from edagym.envs.ppa.env import PPAEnv
 
             return PPAEnv(suite=suite, **kwargs)
-        from edagym.envs.drc.env import DRCEnv
+        if suite in DRC_SUITES or folder:
+            from edagym.envs.drc.env import DRCEnv
 
-        return DRCEnv(suite=suite, **kwargs)
-    edagym.register_all()
-    env_id = suite if suite in gym.registry else f"{suite}-v0"
-    if env_id not in edagym.ENVIRONMENTS:
-        known = [name.removesuffix("-v0") for name in edagym.ENVIRONMENTS]
-        raise TaskError("unknown suite", field="suite", value=suite, allowed=known)
-    try:
-        env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+            return DRCEnv(suite=suite, **kwargs)
     except (TypeError, ValueError) as e:
         raise TaskError(f"the environment does not take these options ({e})", field="env_options", value=kwargs) from e
-    assert isinstance(env, EditEnv)
-    return env
+    known = [name.removesuffix("-v0") for name in edagym.ENVIRONMENTS]
+    raise TaskError("unknown suite", field="suite", value=suite, allowed=known)
 
 
 def suite_name(env: Env | str) -> str:

@@ -260,6 +260,15 @@ def test_endless_suites_and_unknown_names() -> None:
             evaluate("random", suites, progress=False, **kwargs)
 
 
+def test_suites_of_a_whole_family() -> None:
+    for suite, n in (("DRC-All", 70), ("DRC-Essential", 40), ("PPA-All", 75), ("FET-All", 128)):
+        env = make_env(suite)
+        assert len(env.task_ids) == n, suite
+    assert [r["suite"] for r in evaluate("random", ["DRC-All"], tasks=["Essential-L1/q1"], progress=False)] == [
+        "DRC-All"
+    ]
+
+
 # -- the registry ------------------------------------------------------------------------------------------------------
 
 
@@ -402,3 +411,12 @@ def test_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert main([*reference, "--allow-privileged"]) == 0
     assert "PRIVILEGED" in capsys.readouterr().out
+
+
+def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "eval", "--attempts", "1", "--workers", "1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert set(data) == {"bare", "loop", "memory", "disk", "processes", "machine"}
+    assert (data["bare"]["ratio"], data["bare"]["overhead_ms"]) == (1.0, 0.0)
+    assert all(data[way]["attempts_per_s"] > 0 for way in data if way != "machine")
+    assert main(["bench", "eval", "--attempts", "0"]) == 2

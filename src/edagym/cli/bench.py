@@ -18,16 +18,20 @@ def add_parser(commands: Any) -> None:
             "fet: edit steps per second, verify and reset times, asynchronous throughput. "
             "drc: full checks, re-checks after edits, audits, beside the klayout binary where there is one. "
             "rl: steps per second through each wrapper stack, share of training time spent in environments. "
-            "ppa: CPU seconds per stage of the embedded flow; with --facts instead its agreement with recorded runs."
+            "ppa: CPU seconds per stage of the embedded flow; with --facts instead its agreement with recorded runs. "
+            "eval: attempts per second of the evaluation with an instant policy, beside the bare loop."
         ),
     )
-    parser.add_argument("family", metavar="FAMILY", choices=("fet", "drc", "ppa", "rl"), help="fet, drc, ppa or rl")
+    parser.add_argument(
+        "family", metavar="FAMILY", choices=("fet", "drc", "ppa", "eval", "rl"), help="fet, drc, ppa, eval or rl"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="time per throughput measurement (default: 2)")
     parser.add_argument("--train-resets", type=int, default=50, help="resets of FET-Train-v0 to time (default: 50)")
     parser.add_argument("--layout", action="append", default=[], help="drc: layout file to measure too; repeatable")
     parser.add_argument("--edits", type=int, default=150, help="drc: random edits per layout (default: 150)")
+    parser.add_argument("--attempts", type=int, default=25, help="eval: attempts per task (default: 25)")
     parser.add_argument("--no-full", action="store_true", help="drc: no full checks of the layout files (minutes)")
-    parser.add_argument("--workers", type=int, default=2, help="drc: processes of those checks (default: 2)")
+    parser.add_argument("--workers", type=int, default=2, help="drc, eval: processes (default: 2)")
     parser.add_argument("--deck", default=None, help="drc: rule deck to time the klayout binary with")
     parser.add_argument(
         "--facts", metavar="JSON", default=None, help="ppa: recorded runs of the real flow to compare with"
@@ -46,6 +50,7 @@ def _run(args: argparse.Namespace) -> int:
         ("--seconds", args.seconds),
         ("--train-resets", args.train_resets),
         ("--edits", args.edits),
+        ("--attempts", args.attempts),
         ("--workers", args.workers),
         ("--train-steps", args.train_steps),
     )
@@ -56,10 +61,20 @@ def _run(args: argparse.Namespace) -> int:
         return _ppa(args)
     if args.family == "rl":
         return _rl(args)
+    if args.family == "eval":
+        return _eval(args)
     if args.family == "drc":
         result = bench_drc(args.layout, args.edits, args.deck, full=not args.no_full, workers=args.workers)
     else:
         result = bench_fet(args.seconds, args.train_resets)
+    emit(args, result, _text(result))
+    return PASS
+
+
+def _eval(args: argparse.Namespace) -> int:
+    from edagym.baselines.bench_eval import bench_eval
+
+    result = bench_eval(args.attempts, args.workers, progress=not args.json)
     emit(args, result, _text(result))
     return PASS
 
