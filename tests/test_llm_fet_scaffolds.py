@@ -170,8 +170,9 @@ def test_a_round_without_readable_reply_is_charged_and_the_next_one_follows() ->
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_declaration_of_infeasibility_ends_the_attempt(kind: type) -> None:
-    record, _, server, _ = run(kind, [plan([{"op": "declare_infeasible"}])])
+    record, notes, server, _ = run(kind, [plan([{"op": "declare_infeasible"}])])
     assert (record["ended"], record["is_success"], record["charged"]) == ("declare_infeasible", False, 0)
+    assert [n["infeasible"] for n in kinds(notes, "plan")] == [True]
     assert len(server.requests) == 1
 
 
@@ -353,8 +354,9 @@ def test_an_infeasible_layer_is_left_and_the_declaration_ends_the_attempt() -> N
     def draw(role: str, layer: str, text: str) -> str:
         return plan([{"op": "declare_infeasible"}]) if layer == "gate" else whole(layer)
 
-    record, _, server, env = run(React4Policy, brain(draw))
+    record, notes, server, env = run(React4Policy, brain(draw))
     assert record["ended"] == "declare_infeasible"
+    assert [n["infeasible"] for n in kinds(notes, "plan")] == [False, True, *[False] * 3]
     assert not record["is_success"]
     assert env.layout.shapes("via")
     assert [role for role, layer in sequence(server) if layer == "gate"] == ["planner", "reflector"]
@@ -498,17 +500,18 @@ def hopeless(body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "calls", "lists", "verifies"),
+    ("kind", "trials", "calls", "lists", "verifies"),
     [
-        (PlanExecutePolicy, 1, 1, 0),
-        (React3Policy, 3, 3, 3),
-        (React4Policy, 3 * 3 + 3, 9, 9),
-        (Reflexion4Policy, 3 * 3 + 3, 9, 9),
-        (ExpeL4Policy, 3 * 3 + 3, 9, 9),
+        (PlanExecutePolicy, 1, 1, 1, 0),
+        (React3Policy, 1, 3, 3, 3),
+        (React4Policy, 1, 3 * 3 + 3, 9, 9),
+        (Reflexion4Policy, 1, 3 * 3 + 3, 9, 9),
+        (Reflexion4Policy, 2, 2 * (3 * 3 + 3) + 1, 18, 18),
+        (ExpeL4Policy, 1, 3 * 3 + 3, 9, 9),
     ],
 )
 def test_no_scaffold_exceeds_its_budget(
-    kind: type, calls: int, lists: int, verifies: int, monkeypatch: pytest.MonkeyPatch
+    kind: type, trials: int, calls: int, lists: int, verifies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent = {"list": 0, "verify": 0}
     step = FETEnv.step_any
@@ -520,7 +523,9 @@ def test_no_scaffold_exceeds_its_budget(
 
     monkeypatch.setattr(FETEnv, "step_any", counting)
     # Completed contacts would pass, and save rounds.
-    record, _, server, _ = run(kind, hopeless, **({"guarded_tools": False} if kind in LAYERED else {}))
+    record, _, server, _ = run(
+        kind, hopeless, **({"guarded_tools": False, "trials": trials} if kind in LAYERED else {})
+    )
     assert (spent["list"], spent["verify"]) == (lists, verifies)
     assert len(server.requests) <= calls
     assert record["charged"] == lists + verifies <= record["budget"]

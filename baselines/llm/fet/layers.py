@@ -118,9 +118,10 @@ class LayerWise(FETAgent):
                 rounds.append({"thought": "", "findings": ["the reply could not be read"]})
                 continue
             edits, thought, _ = plan
-            self._attempt.note("plan", text=thought, layer=layer, role=role, round=number, edits=len(edits))
-            if gives_up(edits):
-                infeasible = True
+            infeasible = gives_up(edits)
+            about = {"layer": layer, "role": role, "round": number, "edits": len(edits), "infeasible": infeasible}
+            self._attempt.note("plan", text=thought, **about)
+            if infeasible:
                 rounds.append({"thought": thought, "findings": [f"{layer} was declared infeasible"]})
                 break
             edits, turned_away = self._guarded(edits, layer)

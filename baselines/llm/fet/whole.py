@@ -62,7 +62,7 @@ class PlanExecutePolicy(WholeLayout):
             yield plan
             return
         edits, thought, _ = plan
-        self._attempt.note("plan", text=thought, edits=len(edits))
+        self._attempt.note("plan", text=thought, edits=len(edits), infeasible=gives_up(edits))
         if gives_up(edits):
             yield Command.DECLARE_INFEASIBLE
         yield edits
@@ -90,7 +90,7 @@ class React3Policy(WholeLayout):
                 refused, findings, reply = str(plan.error), [], ""
             else:
                 edits, thought, reply = plan
-                self._attempt.note("plan", text=thought, edits=len(edits), round=number)
+                self._attempt.note("plan", text=thought, edits=len(edits), infeasible=gives_up(edits), round=number)
                 if gives_up(edits):
                     yield Command.DECLARE_INFEASIBLE
                 yield edits
