@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Point = tuple[int, int]
@@ -74,6 +74,8 @@ class Shape:
         owner: The cell that holds the shape and in which it can be edited.
         turn: Orientation of the owner in the frame.
         at: Displacement of the owner in the frame.
+        base: Outline after the last check that brought progress: what repairs start from.
+        tried: Outlines that it was given since.
     """
 
     layer: str
@@ -82,6 +84,13 @@ class Shape:
     owner: str
     turn: str = "r0"
     at: Point = (0, 0)
+    base: Outline = ()
+    tried: list[Outline] = field(default_factory=list)
+
+    def same(self, other: Shape) -> bool:
+        """Return whether this is another mention of a shape."""
+        mine = (self.layer, self.frame, self.owner, self.points, self.at)
+        return mine == (other.layer, other.frame, other.owner, other.points, other.at)
 
     def own(self, points: Outline) -> Outline:
         """Return points of the frame in the owner's frame."""
@@ -163,6 +172,7 @@ class Repairer:
         top = re.search(r"^Top Cell: (\S+)$", prompt, re.MULTILINE)
         self.top = top[1] if top else ""
         self.violations = read_violations(prompt, self.dbu)
+        self.latest = self.violations
         self.steps, self.avoid = steps, avoid
         self.shapes: list[Shape] = []
         self.asked: set[tuple[str, Outline]] = set()
@@ -182,11 +192,14 @@ class Repairer:
             for layer, owner, outline, turn, x, y in _SHAPE.findall(step.outcome):
                 at = (int(x), int(y)) if turn else (0, 0)
                 shape = Shape(layer, frame, read_points(outline), owner, turn or "r0", at)
-                if shape.points and shape not in self.shapes:
+                shape.base = shape.points
+                if shape.points and not any(shape.same(s) for s in self.shapes):
                     self.shapes.append(shape)
         elif action["op"] == "check":
             if "violations" in step.outcome.lower() or "Top Cell" in step.outcome:
-                self.violations = read_violations(step.outcome, self.dbu)
+                self.latest = read_violations(step.outcome, self.dbu)
+                if len(self.latest) < len(self.violations):
+                    self._go_on()
             self.open_edits.clear()
         elif action["op"] == "change_shape":
             owner = action.get("cell") or self.top
@@ -195,7 +208,14 @@ class Repairer:
             for shape in self.shapes:
                 if (shape.layer, shape.owner) == (action["layer"], owner) and shape.own(shape.points) == old:
                     before, shape.points = shape.points, shape.framed(new)
+                    shape.tried.append(shape.points)
                     self.open_edits.append((shape.frame, bounds((*before, *shape.points))))
+
+    def _go_on(self) -> None:
+        """Take what the last check found as what to repair, and the shapes as they are as what to start from."""
+        self.violations = self.latest
+        for shape in self.shapes:
+            shape.base, shape.tried = shape.points, []
 
     @property
     def units(self) -> int:
@@ -208,20 +228,29 @@ class Repairer:
 
     def options(self) -> list[Action]:
         """Return what could be done next, best first; never empty."""
+        out = self._changes()
+        if not out and not self.open_edits and self.latest is not self.violations:
+            self._go_on()
+            out = self._changes()
+        if self.open_edits:
+            out.insert(0 if self.units <= 1 else len(out), {"op": "check"})
+        return [*out, {"op": "submit"}]
+
+    def _changes(self) -> list[Action]:
+        """Return queries and edits for the violations about which nothing has been done since the last check."""
         out: list[Action] = []
-        if self.open_edits and self.units <= 1:
-            out.append({"op": "check"})
         for v in self.violations:
             if any(frame == v.cell and touches(box, v.box, 40) for frame, box in self.open_edits):
-                continue  # something was done about it: a check will tell
+                continue  # a check will tell
             if ("" if v.cell == self.top else v.cell, v.points) not in self.asked:
                 out.append(self.query(v))
                 continue
-            out += [self._edit(shape, new) for shape, new in self.repairs(v) if self._sound(new)]
-        out = [a for a in out if a not in self.avoid]
-        if self.open_edits:
-            out.append({"op": "check"})
-        return [*out, {"op": "submit"}]
+            out += [
+                self._edit(shape, new)
+                for shape, new in self.repairs(v)
+                if self._sound(new) and new not in (shape.points, *shape.tried)
+            ]
+        return [a for a in out if a not in self.avoid]
 
     def query(self, v: Violation, op: str = "query") -> Action:
         """Return the query for the shapes at a violation."""
@@ -258,7 +287,7 @@ class Repairer:
         """Yield edits for a violation: a shape and its new outline."""
         text, need = v.description, v.need(self.dbu)
         layers = v.layers()
-        own = [s for s in self.shapes if s.frame == v.cell and touches(bounds(s.points), v.box)]
+        own = [s for s in self.shapes if s.frame == v.cell and touches(bounds(s.base), v.box)]
         if " must lie in " in text:
             yield from self._inside(v, own, layers)
         elif " as wide as its " in text:
@@ -285,16 +314,16 @@ class Repairer:
             if shape.layer != layers[0]:
                 continue
             for edge, other in ((a, b), (b, a)):
-                i = edge_at(shape.points, edge)
+                i = edge_at(shape.base, edge)
                 if i is None:
                     continue
                 outward = 1 if edge[0][side] > other[0][side] else -1
-                found.append((lack, shape, shifted(shape.points, i, outward * lack)))
+                found.append((lack, shape, shifted(shape.base, i, outward * lack)))
                 # A bump between the two edges is cut off where it is lower than the deficit.
                 for cap in (i - 1, i + 1):
-                    low = bump(shape.points, cap, i)
+                    low = bump(shape.base, cap, i)
                     if low:
-                        found.append((abs(low), shape, shifted(shape.points, cap, low)))
+                        found.append((abs(low), shape, shifted(shape.base, cap, low)))
         # A via keeps its middle where it has one: the edge nearer to the origin of a master moves.
         found.sort(key=lambda f: (f[0], _off_centre(bounds(f[2]))))
         for _, shape, new in found:
@@ -320,23 +349,25 @@ class Repairer:
         for edge, other in ((a, b), (b, a)):
             away = 1 if edge[0][side] > other[0][side] else -1
             for shape in self.shapes:
-                i = edge_at(shape.points, edge) if shape.frame == v.cell and shape.layer in layers else None
+                i = edge_at(shape.base, edge) if shape.frame == v.cell and shape.layer in layers else None
                 if i is not None:
-                    yield shape, shifted(shape.points, i, away * lack)
+                    yield shape, shifted(shape.base, i, away * lack)
+                    by = (away * lack, 0) if side == 0 else (0, away * lack)
+                    yield shape, tuple((x + by[0], y + by[1]) for x, y in shape.base)
 
     def _inside(self, v: Violation, own: list[Shape], layers: list[str]) -> Iterator[tuple[Shape, Outline]]:
         x1, y1, x2, y2 = v.box
         for via in own:
-            if via.layer != layers[0] or not touches(bounds(via.points), v.box):
+            if via.layer != layers[0] or not touches(bounds(via.base), v.box):
                 continue
-            left, bottom, right, top = bounds(via.points)
+            left, bottom, right, top = bounds(via.base)
             if y2 - y1 == top - bottom and x2 - x1 < right - left:
                 by = ((x2 - x1) if x1 == left else (x1 - x2), 0)
             elif x2 - x1 == right - left and y2 - y1 < top - bottom:
                 by = (0, (y2 - y1) if y1 == bottom else (y1 - y2))
             else:
                 continue
-            yield via, tuple((x + by[0], y + by[1]) for x, y in via.points)
+            yield via, tuple((x + by[0], y + by[1]) for x, y in via.base)
             cut = (
                 max(left, left + by[0]),
                 max(bottom, bottom + by[1]),
@@ -345,10 +376,10 @@ class Repairer:
             )
             yield via, ring(cut)
             for metal in own:
-                if metal.layer in layers[1:] and not contains(bounds(metal.points), v.box):
-                    box = bounds(metal.points)
+                if metal.layer in layers[1:] and not contains(bounds(metal.base), v.box):
+                    box = bounds(metal.base)
                     grown = (min(box[0], x1), min(box[1], y1), max(box[2], x2), max(box[3], y2))
-                    if len(metal.points) == 4:
+                    if len(metal.base) == 4:
                         yield metal, ring(grown)
 
     def _as_wide(self, own: list[Shape], layers: list[str]) -> Iterator[tuple[Shape, Outline]]:
@@ -357,11 +388,11 @@ class Repairer:
                 if (
                     via.layer != layers[0]
                     or line.layer != layers[1]
-                    or not touches(bounds(via.points), bounds(line.points))
+                    or not touches(bounds(via.base), bounds(line.base))
                 ):
                     continue
-                x1, y1, x2, y2 = bounds(via.points)
-                a1, b1, a2, b2 = bounds(line.points)
+                x1, y1, x2, y2 = bounds(via.base)
+                a1, b1, a2, b2 = bounds(line.base)
                 new = (x1, b1, x2, b2) if a2 - a1 >= b2 - b1 else (a1, y1, a2, y2)
                 if new != (x1, y1, x2, y2):
                     yield via, ring(new)
@@ -370,9 +401,9 @@ class Repairer:
         x1, y1, x2, y2 = v.box
         longest = max([need, *(round(float(n) * 0.001 / self.dbu) for n in re.findall(_NUMBER + " nm", v.description))])
         for line in own:
-            if line.layer != layers[0] or len(line.points) != 4:
+            if line.layer != layers[0] or len(line.base) != 4:
                 continue
-            a1, b1, a2, b2 = bounds(line.points)
+            a1, b1, a2, b2 = bounds(line.base)
             along = (a2 - a1) >= (b2 - b1)
             for reach in dict.fromkeys((need, longest)):
                 wide = (min(a1, x1 - reach), b1, max(a2, x2 + reach), b2)
@@ -385,9 +416,9 @@ class Repairer:
         match = re.search(r"area of at least " + _NUMBER, v.description)
         least = float(match[1]) * 1e-6 / self.dbu**2 if match else 0.0
         for shape in own:
-            if shape.layer != layers[0] or len(shape.points) != 4:
+            if shape.layer != layers[0] or len(shape.base) != 4:
                 continue
-            x1, y1, x2, y2 = bounds(shape.points)
+            x1, y1, x2, y2 = bounds(shape.base)
             w, h = x2 - x1, y2 - y1
             step = max(round(0.001 / self.dbu), 1)
             lack = -(-(least - w * h) // min(w, h))
@@ -401,9 +432,9 @@ class Repairer:
 
     def _multiple(self, own: list[Shape], layers: list[str], unit: int) -> Iterator[tuple[Shape, Outline]]:
         for shape in own:
-            if shape.layer != layers[0] or len(shape.points) != 4 or not unit:
+            if shape.layer != layers[0] or len(shape.base) != 4 or not unit:
                 continue
-            x1, y1, x2, y2 = bounds(shape.points)
+            x1, y1, x2, y2 = bounds(shape.base)
             over = (y2 - y1) % unit
             for change in sorted((-over, unit - over), key=abs):
                 if over and y2 - y1 + change > 0:
@@ -412,9 +443,9 @@ class Repairer:
 
     def _longer(self, own: list[Shape], layers: list[str], need: int, wide: bool) -> Iterator[tuple[Shape, Outline]]:
         for shape in own:
-            if shape.layer != layers[0] or len(shape.points) != 4:
+            if shape.layer != layers[0] or len(shape.base) != 4:
                 continue
-            x1, y1, x2, y2 = bounds(shape.points)
+            x1, y1, x2, y2 = bounds(shape.base)
             lack = need - ((x2 - x1) if wide else (y2 - y1))
             if lack > 0 and wide:
                 yield shape, ring((x1, y1, x2 + lack, y2))
