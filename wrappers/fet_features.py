@@ -26,7 +26,7 @@ N_OPS = 8
 WINDOW, WINDOW_STEP_UM, WINDOW_BACK = 36, 0.3, 3
 _PER_STATION, _PER_BRANCH, _PER_ROW = 7, 11, 7
 _RAYS, _SEE_UM = 12, 12.0
-_N_STATE = 3 + N_OPS + 8
+_N_STATE = 3 + N_OPS + 9
 _N_RULES = 4 + 4 + len(ARCHITECTURES) + 1 + len(TEMPLATES) + len(LOADS)
 _N_VERIFY = len(CHECK_KINDS) + 3
 _N_FOCUS = 10
@@ -88,6 +88,7 @@ def _state(desk: Desk, observation: dict[str, Any], budget: int) -> Array:
         len(failing) / 3,
         float(desk.dirty),
         len(desk.wires) / 4,
+        float(desk.wire_suspect),
         len(desk.open_rows) / 5,
     ]
     return np.concatenate([phase, ops, rest])

@@ -32,7 +32,7 @@ from edagym.wrappers.fet_spines import N_BRANCHES, Spine, frame_of
 MARGIN_UM = 0.02
 """Added to every rule minimum, so that rounding to the 1 nm grid costs nothing."""
 LEAST_CONTACT_UM, LEAST_VIA_UM, MOST_VIA_UM = 0.4, 0.2, 0.6
-PAD_INSET_UM, DIELECTRIC_UM, MOST_WIRE_UM = 0.05, 0.3, 0.4
+PAD_INSET_UM, DIELECTRIC_UM, MOST_WIRE_UM, CHAMFER_UM = 0.05, 0.3, 0.4, 1.0
 _GATE_UM, _SEPARATION_UM, _SPACING_UM = 1.0, 0.2, 0.2  # where a task states none
 
 OPS = ("focus", "select", "place", "join", "verify", "undo", "unwire", "submit")
@@ -184,7 +184,9 @@ class Desk:
         self.wires: list[WirePath] = []
         self.dirty = False
         self.quiet: frozenset[str] = frozenset()  # rules that failed in the last verify
-        self.n_verified = 0
+        self.shorted = False  # the last verify spoke of nets that are one
+        self.wire_fresh = False  # a wire was drawn since the last verify
+        self.wire_suspect = False  # something began to fail with the last wire
 
     # -- what is open ----------------------------------------------------------------------------------------------
 
@@ -293,6 +295,7 @@ class Desk:
         if op == JOIN:
             return self._wire(action)
         if op == UNWIRE:
+            self.wire_suspect = False
             return self._unwire(self.wires.pop())
         return self._undo(action["undo_region"])
 
@@ -368,7 +371,15 @@ class Desk:
     def _wire(self, action: Mapping[str, Any]) -> list[Edit | Command]:
         found = self.join()
         assert found is not None
-        net, a, b = found
+        wire = self.wire_path(found, action)
+        self.wires.append(wire)
+        self.wire_fresh = True
+        (spec,) = self.view.layers_of("contact")
+        return [AddPath(spec.name, wire.points, wire.width)]
+
+    def wire_path(self, pair: tuple[str, Place, Place], action: Mapping[str, Any]) -> WirePath:
+        """Return the wire of an action's numbers between two contacts of a net: out, at most one bend, in."""
+        net, a, b = pair
         first, second = self.contact(a), self.contact(b)
         width = max(min(MOST_WIRE_UM, 2 * min(first.hx, first.hy, second.hx, second.hy) - 0.16), 0.05)
         start = _exit(first, action["side_a"], action["out_a"])
@@ -379,10 +390,8 @@ class Desk:
             length = max(math.hypot(x2 - x1, y2 - y1), 1e-6)
             at, off = action["bend_at"], action["bend_off"] / length
             middle = ((x1 + at * (x2 - x1) - off * (y2 - y1), y1 + at * (y2 - y1) + off * (x2 - x1)),)
-        points = _rounded((*start, *middle, end[1], end[0]))
-        self.wires.append(WirePath(net, a, b, points, round(width, 3)))
-        (spec,) = self.view.layers_of("contact")
-        return [AddPath(spec.name, points, round(width, 3))]
+        points = _rounded(chamfered((*start, *middle, end[1], end[0])))
+        return WirePath(net, a, b, points, round(width, 3))
 
     def _unwire(self, wire: WirePath) -> list[Edit | Command]:
         """Cut a wire and draw the two contacts again that it bit into."""
@@ -424,23 +433,22 @@ class Desk:
     def heard(self, info: Mapping[str, Any]) -> None:
         """Take note of a verify's messages: which flakes they name, which rules fail that did not before."""
         self.dirty = False
-        self.n_verified += 1
         verdict = info["verdict"]
-        lines = str(verdict["messages"]).split("\n")
-        named = {name for line in lines for name in line.replace(":", " ").replace(",", " ").split()}
-        rules = frozenset(
-            i
-            for i in str(verdict["failed"]).split(", ")
-            if i.startswith(("min_", "must_not", "strict_via", "strict_stray"))
-        )
+        ids, lines = str(verdict["failed"]).split(", "), str(verdict["messages"]).split("\n")
+        said = dict(zip(ids, lines))
+        netlist = said.pop("strict_netlist", "")
+        words = {word for line in said.values() for word in line.replace(":", " ").replace(",", " ").split()}
+        rules = frozenset(i for i in said if i.startswith(("min_", "must_not", "strict_via", "strict_stray")))
         worse = bool(rules - self.quiet)
+        shorted = "are one net" in netlist
+        self.wire_suspect = self.wire_fresh and bool(self.wires) and (worse or (shorted and not self.shorted))
         for k, row in enumerate(self.rows):
             if row.drawn and row.complete:
-                row.status = int(self.view.regions[k].name not in named)
+                row.status = int(self.view.regions[k].name not in words)
                 if row.fresh:
                     row.suspect = worse
             row.fresh = False
-        self.quiet = rules
+        self.quiet, self.shorted, self.wire_fresh = rules, shorted, False
 
 
 def _rounded(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -455,6 +463,23 @@ def _exit(contact: Rect, side: int, out: float) -> tuple[tuple[float, float], tu
     if side < 2:
         return contact.at(inner, 0.0), contact.at(outer, 0.0)
     return contact.at(0.0, inner), contact.at(0.0, outer)
+
+
+def chamfered(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return a centre line with bends of over 45 degrees taken in two turns, `CHAMFER_UM` before and after."""
+    xy = np.asarray(points, float)
+    line = [tuple(xy[0])]
+    for a, b, c in zip(xy, xy[1:], xy[2:]):
+        back, on = a - b, c - b
+        lengths = math.hypot(*back), math.hypot(*on)
+        if min(lengths) < 1e-3:
+            continue
+        if -float(back @ on) / (lengths[0] * lengths[1]) > math.cos(math.radians(45)):
+            line.append(tuple(b))
+            continue
+        cut = min(CHAMFER_UM, 0.45 * min(lengths))
+        line += [tuple(b + back * cut / lengths[0]), tuple(b + on * cut / lengths[1])]
+    return (*((float(x), float(y)) for x, y in line), (float(xy[-1, 0]), float(xy[-1, 1])))
 
 
 class TransistorMacro(PlainWrapper):

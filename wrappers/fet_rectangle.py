@@ -1,6 +1,7 @@
 """Rectangles in a flake's own frame as actions of a plain Box.
 
-The frame of a flake is its medial axis: one coordinate along it, one across, sizes relative to the local width. A
+The frame of a flake is its long axis (the centres of the cross-sections along the long side of the smallest enclosing
+rectangle): one coordinate along it, one across, sizes relative to the local width. A
 rectangle knows nothing of transistors or rules; the layer that it is drawn on makes it a contact or a gate.
 """
 
@@ -24,7 +25,7 @@ from edagym.spaces.edits import AddPolygon, Edit
 from edagym.task_assets.fet.task import ARCHITECTURES, ROLES, TaskView
 from edagym.wrappers.core import PlainWrapper
 from edagym.wrappers.fet_macro import Rules
-from edagym.wrappers.fet_spines import NEAR_UM, Spine, edges_of, frame_of, free_way, rect_ring
+from edagym.wrappers.fet_spines import LONG_AXIS, NEAR_UM, Spine, edges_of, frame_of, free_way, rect_ring
 
 FIELDS = ("command", "region", "layer", "along", "across", "length", "width", "angle")
 """Fields of an action, each -1..1. command: over 0.5 submit, below that draw. region: over the flakes, from the first
@@ -87,8 +88,9 @@ class Sheet:
 
     def spine(self, k: int) -> Spine:
         """Return the axis of a flake."""
-        spines = frame_of(self.view.regions[k]).spines
-        return next(s for s in spines if s is not None)
+        spine = frame_of(self.view.regions[k]).spines[LONG_AXIS]
+        assert spine is not None
+        return spine
 
     def rect(self, k: int, numbers: Sequence[float]) -> Rect:
         """Return the rectangle of an action's numbers (`FIELDS` from along on)."""

@@ -19,6 +19,9 @@ from edagym.task_assets.fet.task import Region
 N_BRANCHES = MAX_PATHS * len(SMOOTHINGS_UM) + N_SWEEPS
 """Curves per flake: medial-axis paths at two smoothings, then straight sweeps at even angles."""
 
+LONG_AXIS = MAX_PATHS * len(SMOOTHINGS_UM)
+"""The branch that every flake has: the sweep along its long side."""
+
 N_SUMMARY = 18
 """Stations that a curve's summary looks at."""
 

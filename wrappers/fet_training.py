@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import shapely
 
 from edagym.envs.core.edit_env import EditEnv
 from edagym.verifiers.verdict import Verdict
-from edagym.wrappers.fet_macro import Desk, TransistorMacro, WirePath
+from edagym.wrappers.fet_macro import Desk, Place, TransistorMacro, WirePath
+from edagym.wrappers.fet_rectangle import RegionRectangle
 
 _COUNTS = ("strict_transistor_count", "strict_contacts")
 _FAULTS = ("min_", "must_not_overlap", "must_touch_boundary", "strict_via", "strict_stray", "strict_window")
@@ -35,31 +37,59 @@ def progress(verdict: Verdict, fault: float = 1.0, netlist: float = 1.0) -> floa
     return total
 
 
-def sound(desk: Desk, wire: WirePath) -> bool:
-    """Return whether a wire keeps its distances and touches no piece of a flake but those of its own contacts."""
-    ribbon = shapely.LineString(wire.points).buffer(wire.width / 2, cap_style="flat", join_style="mitre")
-    gates = [shapely.Polygon(g.corners) for row in desk.rows for g in row.gates]
-    if any(ribbon.distance(g) < desk.rules.separation for g in gates):
-        return False
-    mine = {p for w in desk.wires if w.net == wire.net for p in (w.a, w.b)}
+def walls(desk: Desk, net: str, extra: frozenset[Place] = frozenset()) -> Any:
+    """Return what the wires of a net must not touch, grown by the rules: a prepared Shapely geometry.
+
+    Gates and other nets' metal at their distances, and those pieces of flakes that hold no contact of the net.
+
+    Args:
+        desk: The agent's notes.
+        net: The net.
+        extra: Contacts of the net beside those that its wires join already.
+    """
+    mine = {p for w in desk.wires if w.net == net for p in (w.a, w.b)} | extra
     own = [shapely.Polygon(desk.contact(p).corners) for p in mine]
+    gates = [shapely.Polygon(g.corners) for row in desk.rows for g in row.gates]
     others = [
         shapely.Polygon(c.corners)
         for k, row in enumerate(desk.rows)
         for i, c in enumerate(row.contacts)
         if (k, i) not in mine
     ]
-    others += [shapely.LineString(w.points).buffer(w.width / 2) for w in desk.wires if w.net != wire.net]
-    if any(ribbon.distance(o) < desk.rules.spacing for o in others):
-        return False
+    others += [shapely.LineString(w.points).buffer(w.width / 2) for w in desk.wires if w.net != net]
     metal = shapely.union_all(gates)
-    for frame in desk.frames:
-        if not frame.flake.filled.intersects(ribbon):
-            continue
-        for piece in shapely.get_parts(shapely.difference(frame.flake.polygon, metal)):
-            if piece.intersects(ribbon) and not any(piece.intersects(c) for c in own):
-                return False
-    return True
+    pieces = [
+        piece
+        for frame in desk.frames
+        for piece in shapely.get_parts(shapely.difference(frame.flake.polygon, metal))
+        if not any(piece.intersects(c) for c in own)
+    ]
+    grown = [g.buffer(desk.rules.separation + 0.005) for g in gates]
+    grown += [o.buffer(desk.rules.spacing + 0.005) for o in others]
+    union = shapely.union_all([*grown, *pieces])
+    shapely.prepare(union)
+    return union
+
+
+def smooth(desk: Desk, wire: WirePath) -> bool:
+    """Return whether a wire leaves no notch narrower than the spacing, with itself or its two contacts."""
+    xy = np.asarray(wire.points)
+    d = np.diff(xy, axis=0)
+    d = d / np.hypot(*d.T)[:, None]
+    if float((d[:-1] * d[1:]).sum(axis=1).min(initial=1.0)) < 0.1:
+        return False
+    ribbon = shapely.LineString(wire.points).buffer(wire.width / 2, cap_style="flat", join_style="mitre")
+    drawn = shapely.union_all([ribbon, *(shapely.Polygon(desk.contact(p).corners) for p in (wire.a, wire.b))])
+    r = desk.rules.spacing / 2
+    closed = drawn.buffer(r, quad_segs=4).buffer(-r, quad_segs=4)
+    # Closing rounds right angles off too; a real notch takes more than all of these together.
+    return bool(closed.area - drawn.area < 12 * 0.25 * r * r + 0.002)
+
+
+def sound(desk: Desk, wire: WirePath) -> bool:
+    """Return whether a drawn wire keeps its distances and touches no piece of a flake but those of its own net."""
+    ribbon = shapely.LineString(wire.points).buffer(wire.width / 2, cap_style="flat", join_style="mitre")
+    return not walls(desk, wire.net).intersects(ribbon) and smooth(desk, wire)
 
 
 class DenseCredit(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -103,6 +133,9 @@ class DenseCredit(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
 
     def _amid_row(self) -> bool:
         wrapper = self.env
+        if isinstance(wrapper, RegionRectangle):
+            sheet = wrapper.sheet
+            return any(drawn and max(sheet.lacking(k).values()) > 0 for k, drawn in enumerate(sheet.drawn))
         return isinstance(wrapper, TransistorMacro) and wrapper.desk.focus is not None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
+import shapely
 import torch
 
 from edagym.baselines.rl.fet_stacks import Env, fet_macro
@@ -24,11 +25,13 @@ from edagym.wrappers.fet_macro import (
     SELECT,
     SUBMIT,
     UNDO,
+    UNWIRE,
+    VALUES,
     VERIFY,
     Desk,
     TransistorMacro,
 )
-from edagym.wrappers.fet_training import DenseCredit
+from edagym.wrappers.fet_training import DenseCredit, smooth, sound, walls
 
 # Shares of the levels that the teacher draws from; all others alike.
 _SHARES: dict[str, tuple[float, ...]] = {
@@ -44,14 +47,28 @@ _SHARES: dict[str, tuple[float, ...]] = {
 }
 
 
-def teacher(desk: Desk, budget_left: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the teacher's action, one level per component."""
+_WIRE = ("side_a", "side_b", "out_a", "out_b", "bend_at", "bend_off")
+_NO_BEND = VALUES["bend_off"].index(0)
+
+
+def teacher(desk: Desk, budget_left: int, rng: np.random.Generator, tries: int = 150) -> np.ndarray:
+    """Return the teacher's action, one level per component.
+
+    Args:
+        desk: The notes.
+        budget_left: Units of budget left.
+        rng: The teacher's generator.
+        tries: Wires that it draws up; it takes the shortest that is sound.
+    """
     op = _operation(desk, budget_left)
+    wire = _short_wire(desk, rng, tries) if op == JOIN else {}
     action = []
     for name, n in COMPONENTS.items():
         levels = desk.levels(name)
         if name == "op":
             action.append(op)
+        elif name in wire:
+            action.append(wire[name])
         elif name == "undo_region" and op == UNDO:
             action.append(_failing(desk)[0])
         elif len(levels) == 1:
@@ -60,6 +77,27 @@ def teacher(desk: Desk, budget_left: int, rng: np.random.Generator) -> np.ndarra
             shares = np.asarray(_SHARES.get(name, (1.0,) * n))[levels]
             action.append(levels[int(rng.choice(len(levels), p=shares / shares.sum()))])
     return np.array(action)
+
+
+def _short_wire(desk: Desk, rng: np.random.Generator, tries: int) -> dict[str, int]:
+    """Return the levels of the shortest of some random wires that are sound; none: the last one drawn up."""
+    pair = desk.join()
+    assert pair is not None
+    blocked = walls(desk, pair[0], frozenset(pair[1:]))
+    best, shortest, levels = {}, np.inf, {}
+    for _ in range(tries):
+        levels = {name: int(rng.integers(COMPONENTS[name])) for name in _WIRE}
+        if rng.random() < 0.5:
+            levels["bend_off"], levels["bend_at"] = _NO_BEND, 0
+        named = {n: VALUES[n][v] if n in VALUES else v for n, v in levels.items()}
+        wire = desk.wire_path(pair, named)
+        line = shapely.LineString(wire.points)
+        if line.length >= shortest:
+            continue
+        ribbon = line.buffer(wire.width / 2, cap_style="flat", join_style="mitre")
+        if not blocked.intersects(ribbon) and smooth(desk, wire):
+            best, shortest = levels, line.length
+    return best or levels
 
 
 def _failing(desk: Desk) -> list[int]:
@@ -74,9 +112,11 @@ def _operation(desk: Desk, left: int) -> int:
     failing = _failing(desk)
     if UNDO in allowed and failing:
         redo = edits_per_row(desk, desk.rows[failing[0]].want) + 5
-        # While flakes are open, every verify of a circuit names some flake that is wrong only for that.
-        if left > needed + redo and (desk.rows[failing[0]].suspect or desk.join() is None):
+        # While flakes are open, a verify may name one only because a circuit is not complete.
+        if left > needed + redo and (desk.rows[failing[0]].suspect or not desk.open_rows):
             return UNDO
+    if UNWIRE in allowed and desk.wire_suspect and left > 8:
+        return UNWIRE
     if VERIFY in allowed and left > needed + 1:
         return VERIFY
     for op in (FOCUS, JOIN, SUBMIT):
@@ -119,13 +159,49 @@ def collect(env: Env, steps: int, rng: np.random.Generator) -> dict[str, np.ndar
     return {name: np.stack([sample[i] for sample in kept]) for i, name in enumerate(names)}
 
 
+def collect_wires(env: Env, samples: int, rng: np.random.Generator, repeats: int = 3) -> dict[str, np.ndarray]:
+    """Draw rows without looking back on circuits that need wires, and return the teacher's sound wires.
+
+    Args:
+        env: `TransistorMacro` without `DenseCredit`.
+        samples: Wires to collect.
+        rng: The teacher's generator.
+        repeats: Episodes per task.
+    """
+    macro = cast(TransistorMacro, env)
+    kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    while len(kept) < samples:
+        macro.reset()
+        task = macro.base.task
+        if not _needs_wires(macro.desk):
+            continue
+        for _ in range(repeats):
+            observation, _ = macro.reset(options={"task": task})
+            over = False
+            while not over and (macro.desk.open_rows or macro.desk.join() is not None):
+                action = teacher(macro.desk, 0, rng)
+                sample = (observation, action, macro.action_masks())
+                observation, _, terminated, truncated, _ = macro.step(action)
+                over = terminated or truncated
+                if action[0] == JOIN and not over and sound(macro.desk, macro.desk.wires[-1]):
+                    kept.append(sample)
+    names = ("observation", "action", "mask")
+    return {name: np.stack([sample[i] for sample in kept]) for i, name in enumerate(names)}
+
+
+def _needs_wires(desk: Desk) -> bool:
+    nets = [net for stack in desk.stacks or () for net in stack.nets if net.startswith("OUT")]
+    return len(nets) > len(set(nets))
+
+
 def imitate(
     model: Any,
     preset: Preset,
     seed: int,
     *,
-    steps: int = 20_000,
-    epochs: int = 12,
+    steps: int = 12_000,
+    wires: int = 2_500,
+    epochs: int = 15,
     rate: float = 1e-3,
     batch: int = 256,
 ) -> dict[str, Any]:
@@ -136,6 +212,7 @@ def imitate(
         preset: The preset.
         seed: Seed of tasks, teacher and order of samples.
         steps: Environment steps of the teacher.
+        wires: Sound wires of the teacher's.
         epochs: Passes over the samples.
         rate: Learning rate.
         batch: Batch size.
@@ -148,6 +225,11 @@ def imitate(
     env.reset(seed=seed + 1_000_003)
     data = collect(env, steps, rng)
     env.close()
+    circuits = fet_macro()
+    circuits.reset(seed=seed + 2_000_003)
+    more = collect_wires(circuits, wires, rng)
+    circuits.close()
+    data = {name: np.concatenate([data[name], more[name]]) for name in data}
     policy = model.policy
     optimizer = torch.optim.Adam(policy.parameters(), lr=rate)
     n = len(data["action"])
