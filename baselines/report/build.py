@@ -97,7 +97,7 @@ def build_report(
         rows[n][_COLUMNS.index("trace")] = 1
         rows[n][_COLUMNS.index("text")] = steps.get("objective", "")
     notes = _notes(len(attempts), len(with_files), len(traces))
-    index = {"arms": [{"label": a["label"]} for a in numbers["arms"]], "rows": rows}
+    index = {"arms": [{"label": a["label"], "color": a["color"]} for a in numbers["arms"]], "rows": rows}
     title = cleaner.text(title)
     html = page(numbers, index, dict(sorted(traces.items())), notes, title=title)
     return Report(numbers, html, markdown(numbers, notes), csv_text(numbers), len(traces), notes)

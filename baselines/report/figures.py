@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 WIDTH = 520
-_LABEL = 104
-_RIGHT = 46
+_LABEL = 146
+_RIGHT = 74
 _ROW = 22
 ARM_COLORS = 8
 """Colours of arms in the style sheet; more arms use them again."""
@@ -71,7 +71,7 @@ def interval_dots(
     for group, arm, value, second in rows:
         if group != before:
             y += 8 if before is not None else 0
-            body.append(_text(left - 12, y + _ROW / 2 + 4, _short(group, 15), "lab", "end"))
+            body.append(_text(left - 12, y + _ROW / 2 + 4, _short(group, 16), "lab", "end"))
             before = group
         middle = y + _ROW / 2
         color = arm_class(arm)
@@ -142,14 +142,14 @@ def share_bars(rows: Sequence[tuple[str, Sequence[tuple[int, float, str]]]], lab
     left, y = 0.0, 2.0
     for name, bars in rows:
         parts.append(_text(left, y + 12, _short(name.replace("_", " "), 60), "lab"))
-        y += 17
+        y += 18
         for arm, share, said in bars:
-            width = max((WIDTH - 60) * share, 1.0)
+            width = max((WIDTH - 90) * share, 1.0)
             parts.append(
                 f'<rect class="bar {arm_class(arm)}" x="0" y="{y:.1f}" width="{width:.1f}" height="9" rx="2"/>'
             )
             parts.append(_text(width + 6, y + 8.5, said, "tick"))
-            y += 12
+            y += 14
         y += 9
     return _svg(max(y, 20), parts, label)
 

@@ -110,7 +110,7 @@ def _overview(numbers: Numbers, notes: Sequence[str], title: str) -> str:
     for family in numbers["families"]:
         for row in family["rows"]:
             if row["level"] == "all":
-                cards.append(_card(family, row, next(i for i, a in enumerate(arms) if a["label"] == row["arm"])))
+                cards.append(_card(family, row, next(a["color"] for a in arms if a["label"] == row["arm"])))
     faults = "".join(f"<li>{escape(f['run'])}: {escape(f['message'])}</li>" for f in numbers["faults"][:20])
     if len(numbers["faults"]) > 20:
         faults += f"<li>and {len(numbers['faults']) - 20} more</li>"
@@ -129,9 +129,9 @@ def _overview(numbers: Numbers, notes: Sequence[str], title: str) -> str:
 def _card(family: Mapping[str, Any], row: Mapping[str, Any], arm: int) -> str:
     strict, paper = row["strict"]["pass_1"], row["paper"]["pass_1"]
     big = "–" if strict is None else f"{100 * strict['estimate'] + 0.0:.1f}<small>%</small>"
-    between = "no verdict" if strict is None else f"95 %: {percent(strict).partition(' ')[2]}"
+    between = "no verdict" if strict is None else percent(strict).partition(" ")[2]
     facts = [("paper's contract", percent(paper).partition(" ")[0] + (" %" if paper else ""))]
-    facts += [("tasks", str(row["tasks"])), ("attempts with verdict", f"{row['scored']} of {row['attempts']}")]
+    facts += [("tasks", str(row["tasks"])), ("scored attempts", f"{row['scored']} of {row['attempts']}")]
     for score, name in (("vrr", "VRR"), ("nis", "NIS"), ("nis_nothing", "NIS of doing nothing")):
         if row[score]:
             facts.append((name, percent(row[score]).partition(" ")[0] + " %"))
@@ -139,21 +139,19 @@ def _card(family: Mapping[str, Any], row: Mapping[str, Any], arm: int) -> str:
     return (
         f'<div class="panel card {arm_class(arm)}"><div class="who"><b>{escape(row["arm"])}</b>'
         f'<span class="fam">{escape(family["family"])}</span></div><div class="big">{big}</div>'
-        f'<div class="ci">strict pass@1 · {escape(between)}</div><dl>{listed}</dl></div>'
+        f'<div class="ci">strict pass@1 <span>{escape(between)}</span></div><dl>{listed}</dl></div>'
     )
 
 
 def _family(family: Mapping[str, Any], numbers: Numbers) -> str:
     name = family["family"]
-    order = [a["label"] for a in numbers["arms"]]
-    place = {arm: order.index(arm) for arm in family["arms"]}
+    place = {a["label"]: a["color"] for a in numbers["arms"]}
     key = "".join(f'<span class="{arm_class(place[a])}"><i class="sw"></i>{escape(a)}</span>' for a in family["arms"])
     keys = {
         "arms": key if len(family["arms"]) > 1 else "",
         "shares": "",
         "transitions": "".join(f'<span class="t-{k}"><i class="sw"></i>{v}</span>' for k, v in TRANSITIONS.items()),
     }
-    # Figures number the arms of their family; the page colours arms alike everywhere.
     drawn = []
     for title, caption, svg, kind in family_figures(family, place):
         legend = f'<div class="key">{keys[kind]}</div>' if keys[kind] else ""
@@ -181,35 +179,39 @@ def _level_html(family: Mapping[str, Any], place: Mapping[str, int]) -> str:
     title, header, rows = level_table(family)
     n = sum(h.startswith("strict ") for h in header)
     start = 5
-    groups = '<th colspan="5" class="stick"></th>' + "".join(
+    groups = '<th class="lev"></th><th colspan="4"></th>' + "".join(
         f'<th colspan="{n}" scope="colgroup" class="sep">{name}</th>' for name in ("Strict", "Paper’s contract")
     )
     extra = len(header) - start - 2 * n
     groups += f'<th colspan="{extra}" scope="colgroup" class="sep">Scores</th>' if extra else ""
     edges = {start, start + n, start + 2 * n}
     head = "".join(
-        f'<th scope="col" class="{"l " if i < 2 else ""}{"stick " if i == 0 else ""}{"sep" if i in edges else ""}">'
+        f'<th scope="col" class="{("l stick lev", "l pol")[i] if i < 2 else "sep" if i in edges else ""}">'
         f"{escape(h.removeprefix('strict ').removeprefix('paper '))}</th>"
         for i, h in enumerate(header)
     )
     body, before = [], None
     for row in rows:
         total = row[0] == "all" or not row[0].rpartition("-")[2][1:].isdigit()
+        if row[0] != before:  # on narrow screens the level stands above its rows instead of beside them
+            body.append(
+                f'<tr class="lv" aria-hidden="true"><th colspan="{len(row)}"><span>{escape(row[0])}</span></th></tr>'
+            )
         cells = []
         for i, cell in enumerate(row):
             if i == 0:
                 shown = escape(cell) if cell != before else f'<span class="vh">{escape(cell)}</span>'
-                cells.append(f'<th scope="row" class="stick">{shown}</th>')
+                cells.append(f'<th scope="row" class="stick lev">{shown}</th>')
             elif i == 1:
-                cells.append(f'<td class="l {arm_class(place[cell])}"><i class="sw"></i>{escape(cell)}</td>')
+                cells.append(f'<td class="l pol {arm_class(place[cell])}"><i class="sw"></i>{escape(cell)}</td>')
             else:
                 cells.append(f'<td class="{"sep" if i in edges else ""}">{_figure(cell) if i >= start else cell}</td>')
         body.append(f"<tr{' class=sum' if total else ''}>{''.join(cells)}</tr>")
         before = row[0]
     return _scroll(
         title,
-        f'<table data-table="{escape(title)}"><caption class="vh">{escape(title)}, per cent with 95 % intervals'
-        "</caption>"
+        f'<table class="levels" data-table="{escape(title)}"><caption class="vh">{escape(title)}, per cent, '
+        "95 % intervals</caption>"
         f'<thead><tr class="groups">{groups}</tr><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>',
     )
 
@@ -261,7 +263,7 @@ def _resources(numbers: Numbers) -> str:
 def _attempts() -> str:
     columns = [("task", "task", "l stick"), ("arm", "policy", "l"), ("suite", "suite", "l"), ("attempt", "no.", "")]
     columns += [("outcome", "outcome", "l"), ("failed", "error or first failed check", "l"), ("charged", "charged", "")]
-    columns += [("tokens", "tokens", ""), ("score", "VRR or NIS", "")]
+    columns += [("tokens", "tokens", ""), ("score", "VRR/NIS", "")]
     head = "".join(
         f'<th scope="col" class="{kind}" aria-sort="none"><button type="button" class="sort" data-key="{key}">{text}'
         "</button></th>"

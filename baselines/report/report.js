@@ -90,7 +90,7 @@
       const why = r.error || (result === "strict" ? "" : r.failed || r.ended);
       return el("tr", { class: r.trace ? "open" : "", onclick: open },
         el("th", { scope: "row", class: "stick" }, name),
-        el("td", { class: "l" }, el("span", { class: "sw c" + r.arm % 8 }), arms[r.arm].label),
+        el("td", { class: "l" }, el("span", { class: "sw c" + arms[r.arm].color % 8 }), arms[r.arm].label),
         el("td", { class: "l" }, r.suite),
         el("td", {}, String(r.attempt)),
         el("td", { class: "l" }, el("span", { class: TAGS[result] }, WORDS[result])),
@@ -192,10 +192,12 @@
     const stage = $("v-stage"), scene = data.scene;
     stage.replaceChildren();
     if (!scene) {
-      if (data.design) stage.append(diff(frame().diff || "", at ? "This step changed no file." : "The design as given."));
+      stage.classList.toggle("chart", Boolean(data.design));
+      if (data.design) stage.append(historyChart(), diff(frame().diff || "", at ? "This step changed no file." : "The design as given."));
       else stage.append(el("p", { class: "empty" }, "No picture of this attempt."));
       return;
     }
+    stage.classList.remove("chart");
     const [x1, y1, x2, y2] = scene.bounds;
     box = box || [x1, -y2, x2 - x1, y2 - y1];
     const root = svg("svg", { viewBox: box.join(" "), role: "img", "aria-label": "Layout after step " + at });
@@ -213,15 +215,17 @@
     layers.filter(([name]) => !scene.below.includes(name)).forEach(([, group]) => root.append(group));
     for (const region of scene.regions) root.append(svg("path", { d: path(region.rings), fill: "none", stroke: "currentColor", "stroke-opacity": .55, "stroke-width": 1.2, "vector-effect": "non-scaling-stroke" }));
     const perUm = 1 / scene.dbu, size = Math.max(box[2], box[3]);
+    const px = Math.max(box[2] / Math.max(stage.clientWidth, 1), box[3] / Math.max(stage.clientHeight, 1));
     for (const region of scene.regions) {
       const ring = region.rings[0], xs = ring.filter((_, i) => i % 2 === 0), ys = ring.filter((_, i) => i % 2);
-      const label = svg("text", { x: (Math.min(...xs) + Math.max(...xs)) / 2, y: -Math.max(...ys) - size * .008, "font-size": size * .02, "text-anchor": "middle", fill: "currentColor" });
+      const label = svg("text", { x: (Math.min(...xs) + Math.max(...xs)) / 2, y: -Math.max(...ys) - 6 * px, "font-size": 12 * px, "text-anchor": "middle", fill: "currentColor" });
       label.textContent = region.name + (region.demand === null ? "" : " (" + region.demand + " T)");
       root.append(label);
     }
-    const marks = chosen ? [chosen] : frame().marks || [];
+    const last = at === data.steps.length ? data.checks.filter((c) => !c.passed && c.where).map((c) => [c.id, c.where]) : [];
+    const marks = chosen ? [chosen] : frame().marks || last;
     for (const [name, [a, b, c, d]] of marks) {
-      const least = size * .012, w = Math.max((c - a) * perUm, least), h = Math.max((d - b) * perUm, least);
+      const least = 8 * px, w = Math.max((c - a) * perUm, least), h = Math.max((d - b) * perUm, least);
       const cx = (a + c) / 2 * perUm, cy = -(b + d) / 2 * perUm;
       const rect = svg("rect", { x: cx - w / 2, y: cy - h / 2, width: w, height: h, fill: "none", "stroke-width": 2.5, "vector-effect": "non-scaling-stroke", class: "violation" });
       rect.append(svg("title"));
@@ -232,7 +236,7 @@
     const nice = [5, 2, 1].map((m) => m * power).find((v) => v <= um) || power;
     const left = box[0] + size * .02, low = box[1] + box[3] - size * .02;
     root.append(svg("line", { x1: left, x2: left + nice * perUm, y1: low, y2: low, stroke: "currentColor", "stroke-width": 2.5, "vector-effect": "non-scaling-stroke" }));
-    const label = svg("text", { x: left, y: low - size * .01, "font-size": size * .022, fill: "currentColor" });
+    const label = svg("text", { x: left, y: low - 6 * px, "font-size": 13 * px, fill: "currentColor" });
     label.textContent = nice >= 1 ? nice + " µm" : Math.round(nice * 1000) + " nm";
     root.append(label);
     stage.append(root, el("div", { class: "zoom" },
@@ -281,6 +285,35 @@
     node.append(violation);
   }
 
+  // How far each run was from the targets. Verdicts give figures of missed targets only; a met one stands at the line.
+  function historyChart() {
+    const stage = $("v-stage"), W = Math.max(stage.clientWidth, 280), H = Math.max(Math.round(stage.clientHeight * .46), 170), names = Object.keys(data.design.targets), colors = ["#2a5bd7", "#c4560b", "#0c8a63"];
+    const runs = data.steps.map((s, i) => [s, i + 1]).filter(([s]) => s.verdict);
+    const root = svg("svg", { viewBox: "0 0 " + W + " " + H, role: "img", "aria-label": "Runs against the targets" });
+    const write = (x, y, text, anchor, fill) => { const t = svg("text", { x, y, "text-anchor": anchor || "start"}); if (fill) t.style.fill = fill; t.textContent = text; root.append(t); };
+    const over = (name, value) => 100 * (value / data.design.targets[name] - 1);
+    const series = names.map((name) => [[0, over(name, data.design.initial[name])], ...runs.map(([s, step]) => {
+      const line = String(s.verdict.messages || "").split("\n").find((m) => m.startsWith(name + " at most"));
+      const found = line && /found ([-+0-9.eE]+)/.exec(line);
+      return [step, found ? over(name, Number(found[1])) : String(s.verdict.failed || "").includes("flow") ? null : 0];
+    })]);
+    const values = series.flat().map((p) => p[1]).filter((v) => v !== null && isFinite(v));
+    const top = Math.max(1, ...values) * 1.12, low = Math.min(-top * .12, ...values.map((v) => v * 1.12));
+    const x = (step) => 72 + (W - 96) * step / Math.max(data.steps.length, 1), y = (v) => 46 + (H - 76) * (top - v) / (top - low);
+    root.append(svg("line", { x1: x(at), x2: x(at), y1: 38, y2: H - 24, class: "cursor" }));
+    root.append(svg("line", { x1: 64, x2: W - 16, y1: y(0), y2: y(0), class: "target" }));
+    write(58, y(0) + 4, "0 %", "end"); write(58, 50, "+" + (top / 1.12).toFixed(1) + " %", "end");
+    write(72, H - 6, "start"); write(W - 16, H - 6, "step " + data.steps.length, "end");
+    let place = 16;
+    write(place, 20, "Over the target:"); place += 118;
+    names.forEach((name, k) => {
+      write(place, 20, name.replace(/_/g, " "), "start", colors[k]); place += 20 + 7.2 * name.length;
+      const points = series[k].filter((p) => p[1] !== null);
+      root.append(svg("polyline", { points: points.map((p) => x(p[0]) + "," + y(p[1])).join(" "), fill: "none", stroke: colors[k], "stroke-width": 1.5, "stroke-opacity": .5 }));
+      for (const [step, v] of points) root.append(svg("circle", { cx: x(step), cy: y(v), r: step === at ? 6 : 4, fill: colors[k], stroke: "#fff", "stroke-width": 1.5 }));
+    });
+    return root;
+  }
   function diff(text, empty) {
     const pre = el("pre", { class: "diff", tabindex: 0 });
     for (const line of (text || empty).split("\n")) {

@@ -34,9 +34,16 @@ def summarise(runs: Sequence[Run], arms: Sequence[Arm], *, traces: bool = True) 
         ``symptoms``, ``transitions``; ``faults``: what could not be read.
     """
     names = [f for f in (*FAMILIES, "Other") if any(family_of(r) == f for arm in arms for r in arm.records)]
+    families = [_family(name, arms, traces) for name in names]
+    colors: dict[str, int] = {}
+    for arm in arms:
+        # The first colour that no other arm of its families has.
+        beside = {label for f in families if arm.label in f["arms"] for label in f["arms"]}
+        taken = {colors[label] for label in beside if label in colors}
+        colors[arm.label] = next(i for i in range(len(arms)) if i not in taken)
     return {
-        "arms": [_arm(arm) for arm in arms],
-        "families": [_family(name, arms, traces) for name in names],
+        "arms": [{**_arm(arm), "color": colors[arm.label]} for arm in arms],
+        "families": families,
         "faults": [{"run": run.name, "message": message} for run in runs for message in run.faults],
         "runs": [{"run": run.name, "records": len(run.records)} for run in runs],
     }

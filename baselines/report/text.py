@@ -38,7 +38,7 @@ def level_table(family: Mapping[str, Any]) -> Table:
     measures = [("pass_1", "pass@1")]
     measures += [("pass_k", f"pass@{k}"), ("all_k", f"all-{k}")] if k > 1 else []
     measures += [("floor", "pass@1 floor")] if any(row["unfinished"] or row["crashed"] for row in rows) else []
-    header = ["level", "policy", "tasks", "attempts", "with verdict"]
+    header = ["level", "policy", "tasks", "attempts", "scored"]
     header += [f"{criterion} {title}" for criterion in reversed(CRITERIA) for _, title in measures]
     header += [SCORES[s] for s in family["scores"]]
     out = []
@@ -64,7 +64,7 @@ def difference_table(family: Mapping[str, Any]) -> Table:
 
 def loss_table(numbers: Numbers) -> Table:
     """Return attempts without a verdict, by cause, with their own denominator."""
-    header = ["policy", "run", "attempts", "with verdict", "missing", "unfinished", "crashed", "causes", "retried"]
+    header = ["policy", "run", "attempts", "scored", "missing", "unfinished", "crashed", "causes", "retried"]
     rows = []
     for a in numbers["arms"]:
         share = f"{a['missing']} ({100 * a['missing'] / a['attempts']:.1f} %)"
