@@ -123,8 +123,8 @@ class Attempt:
     def fork(self) -> Attempt:
         """Return a second branch that starts from the current state: an attempt with its own layout and verdict.
 
-        Its actions are charged to the common budget. It never ends on success, and its tool errors are raised. To go on
-        from where a branch is, `restore` its `snapshot`.
+        Its actions are charged to the common budget. It never ends on success, cannot be submitted (that would be a
+        verdict for nothing), and its tool errors are raised. To go on from where a branch is, `restore` its `snapshot`.
         """
         twin = copy.copy(self)
         twin._env = self._env.fork()

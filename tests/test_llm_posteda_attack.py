@@ -206,6 +206,34 @@ def test_restoring_gives_nothing_back(family):
 
 
 @pytest.mark.parametrize("family", ["drc", "ppa"])
+def test_forks_give_no_verdict_for_nothing(family):
+    env = make_env(family)
+    env.reset(seed=0)
+    attempt = Attempt(env)
+    for action in [MEND] if family == "drc" else PPA_FIX:
+        info = attempt.apply(action)[4]
+    before = info["charged"]
+    # To end a fork is refused, and charged like any action that cannot be read.
+    for n, command in enumerate((Command.SUBMIT, {"op": "submit"}), 1):
+        info = attempt.fork().apply(command)[4]
+        assert info["edit_error"] == "a fork cannot end the episode"
+        assert (info["charged"], info["is_success"], info["ended"]) == (before + n, False, "")
+        assert (info["verdict"]["paper"], info["text"]) == (-1, "")
+    # Nor does a fork that has used up the budget tell what the layout is worth, or run anything.
+    branch = attempt.fork()
+    while attempt.budget_left:
+        info = branch.apply(QUERY if family == "drc" else READ)[4]
+    assert (info["ended"], info["is_success"], info["verdict"]["paper"]) == ("budget", False, -1)
+    late = attempt.fork().apply(CHECK if family == "drc" else RUN)[4]
+    assert (late["is_success"], late["verdict"]["paper"], late["edit_error"]) == (False, -1, "the budget is spent")
+    # The attempt's own end is judged; a run that comes too late is none.
+    last = env.step_any(CHECK if family == "drc" else RUN)[4]
+    assert (last["ended"], last["is_success"]) == ("budget", family == "drc")
+    if family == "ppa":
+        assert (late["n_runs"], last["n_runs"]) == (0, 0)
+
+
+@pytest.mark.parametrize("family", ["drc", "ppa"])
 def test_every_form_of_an_action_is_charged_once(family):
     """Whatever comes in, an action costs one unit, or it is a submit; nothing is free by being malformed."""
     env = make_env(family, budget=100)

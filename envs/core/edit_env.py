@@ -93,6 +93,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self.reward_fn: RewardFn = reward if callable(reward) else SparseReward(criterion)
         self._fixed_budget = budget
         self._budget_factor = budget_factor
+        self._is_fork = False
         self._task: TaskT | None = None
         self._window: Any = None
         self._clear_episode()
@@ -235,7 +236,12 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         ending = ""
         self._edit_error = refused
         try:
-            if self._charged >= self._budget and action not in (Command.SUBMIT, Command.DECLARE_INFEASIBLE):
+            ends = action in (Command.SUBMIT, Command.DECLARE_INFEASIBLE)
+            if self._is_fork and ends:
+                # It would come with a verdict, and cost nothing.
+                action, self._edit_error = None, "a fork cannot end the episode"
+                self._charged += self._cost(None)
+            elif self._charged >= self._budget and not ends:
                 # Other branches have spent the budget: this step comes too late.
                 action, edits, self._edit_error = None, None, "the budget is spent"
             elif isinstance(action, Command):
@@ -255,7 +261,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
                     self._edit_error = self._try_apply(action)
             if not ending and self._charged >= self._budget:
                 ending = "budget"
-            if ending:
+            if ending and not self._is_fork:
                 after = self._verify_now()
                 self._set_seen(after)
                 self._is_success = after.success(self.criterion)
@@ -399,10 +405,12 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     def fork(self) -> EditEnv[TaskT, EditT]:
         """Return an independent environment in the same state, with its own layout, budget and trace.
 
-        It never ends on success and raises tool errors, because what happens in it is no outcome of this episode.
+        It never ends on success, cannot be submitted, says nothing about its layout when the budget is spent, and
+        raises tool errors, because what happens in it is no outcome of this episode: verdicts have to be paid for.
         """
         twin = copy.copy(self)  # by `__getstate__`, so without what is bound to the running episode
         twin.stop_on_success, twin.on_tool_error, twin.render_mode = False, "raise", None
+        twin._is_fork = True
         twin.restore(self.snapshot())
         return twin
 

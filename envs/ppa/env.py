@@ -210,7 +210,8 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
 
     def _step(self, action: PPAEdit | PPAQuery | Command | None, refused: str) -> Any:
         self._text = ""
-        self._running = action is Command.VERIFY
+        # Where other branches have spent the budget, a run comes too late.
+        self._running = action is Command.VERIFY and self.budget_left > 0
         return super()._step(action, refused)
 
     def _run_verifier(self) -> Verdict:
