@@ -103,7 +103,7 @@ def test_walls_stop_wires_over_gates_and_foreign_flakes() -> None:
 def test_rectangle_teacher() -> None:
     env = DenseCredit(fet_rectangle(level="L1"), cost=0.0)
     env.reset(seed=0)
-    observations, actions, share = collect_rectangles(env, 120, np.random.default_rng(0))
+    observations, actions, share = collect_rectangles(env, 120)
     assert share > 0.5
     assert observations.shape[0] == actions.shape[0] > 50
     assert np.abs(actions).max() <= 1.0

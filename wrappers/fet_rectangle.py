@@ -1,8 +1,8 @@
 """Rectangles in a flake's own frame as actions of a plain Box.
 
 The frame of a flake is its long axis (the centres of the cross-sections along the long side of the smallest enclosing
-rectangle): one coordinate along it, one across, sizes relative to the local width. A
-rectangle knows nothing of transistors or rules; the layer that it is drawn on makes it a contact or a gate.
+rectangle): one coordinate along it, one across, sizes relative to the local width. A rectangle knows nothing of
+transistors or rules; the layer that it is drawn on makes it a contact or a gate.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from edagym.wrappers.fet_spines import LONG_AXIS, NEAR_UM, Spine, edges_of, fram
 FIELDS = ("command", "region", "layer", "along", "across", "length", "width", "angle")
 """Fields of an action, each -1..1. command: over 0.5 submit, below that draw. region: over the flakes, from the first
 that lacks shapes on. layer: over the editable layers in drawing order. along: place on the axis, end to end. across:
-offset in half local widths. length: 0.1 to 6 um along the axis, logarithmic. width: 0.1 to 4 local widths, likewise.
-angle: up to 0.6 rad against the axis."""
+offset in half local widths. length: 0.1 to 6 um along the axis, logarithmic. width: below 0 a share of the local
+width (0.05 at -1), above 0 wider than the flake, by up to `BEYOND_UM` on either side. angle: up to 0.6 rad against the
+axis."""
 
-LENGTH_UM, WIDTHS, ANGLE = (0.1, 6.0), (0.1, 4.0), 0.6
+LENGTH_UM, LEAST_SHARE, BEYOND_UM, ANGLE = (0.1, 6.0), 0.05, 1.0, 0.6
 _STATIONS, _PER_STATION, _PER_ROW, _PER_ROLE = 32, 6, 4, 8
 _DRAWN_ROLES = ROLES[1:]
 SIZE = (
     6 + 3 + len(ARCHITECTURES) + len(_DRAWN_ROLES) + len(CHECK_KINDS) + 2 + MAX_REGIONS * _PER_ROW
-    + 4 + len(_DRAWN_ROLES) * _PER_ROLE + _STATIONS * _PER_STATION + 6
+    + 11 + len(_DRAWN_ROLES) * _PER_ROLE + _STATIONS * _PER_STATION + 6
 )  # fmt: skip
 """Length of the observation."""
 
@@ -107,13 +108,24 @@ class Sheet:
             math.cos(direction),
             math.sin(direction),
             _from_log(length, LENGTH_UM) / 2,
-            _from_log(width, WIDTHS) * local / 2,
+            _half_width(width, local),
         )
 
 
 def _from_log(value: float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     return low * (high / low) ** ((value + 1) / 2)
+
+
+def _half_width(value: float, local: float) -> float:
+    return local / 2 + value * BEYOND_UM if value > 0 else (1 + (1 - LEAST_SHARE) * value) * local / 2
+
+
+def to_width(half: float, local: float) -> float:
+    """Return the number in -1..1 that stands for a half width (um) where the flake is `local` wide."""
+    if 2 * half > local:
+        return min((half - local / 2) / BEYOND_UM, 1.0)
+    return max((2 * half / local - 1) / (1 - LEAST_SHARE), -1.0)
 
 
 def to_log(value: float, bounds: tuple[float, float]) -> float:
@@ -189,7 +201,13 @@ class RegionRectangle(PlainWrapper):
             table[j] = 1.0, sheet.wanted[j] / 4, len(drawn) / 10, float(j == k)
         spine = sheet.spine(k)
         focus = [spine.length / 15, sheet.wanted[k] / 4, len(sheet.drawn[k]) / 10]
-        focus += [(spine.length - sheet.wanted[k] * rules.pitch - rules.least_contact) / 8]
+        slack = spine.length - sheet.wanted[k] * rules.pitch - rules.least_contact
+        unit = 2 / max(spine.length, 1e-6)  # one um in units of the action's `along`
+        each = slack / (sheet.wanted[k] + 1)
+        focus += [slack / 8, each / 3, unit, unit * each, unit * rules.least_contact, unit * rules.gate_width]
+        focus += [unit * rules.separation]
+        contacts = [d for d in sheet.drawn[k] if view.layer(d.layer).role == "contact"]
+        focus += [2 * unit * contacts[-1].rect.hx if contacts else 0.0]
         roles = []
         for role in _DRAWN_ROLES:
             mine = [d for d in sheet.drawn[k] if view.layer(d.layer).role == role]

@@ -75,7 +75,8 @@ def smooth(desk: Desk, wire: WirePath) -> bool:
     """Return whether a wire leaves no notch narrower than the spacing, with itself or its two contacts."""
     xy = np.asarray(wire.points)
     d = np.diff(xy, axis=0)
-    d = d / np.hypot(*d.T)[:, None]
+    length = np.hypot(*d.T)
+    d = d[length > 0] / length[length > 0, None]
     if float((d[:-1] * d[1:]).sum(axis=1).min(initial=1.0)) < 0.1:
         return False
     ribbon = shapely.LineString(wire.points).buffer(wire.width / 2, cap_style="flat", join_style="mitre")

@@ -16,13 +16,15 @@ from edagym.baselines.rl.fet_stacks import Env, fet_rectangle
 from edagym.baselines.rl.presets import Preset
 from edagym.envs.fet.construct.shapes import Rect
 from edagym.wrappers.fet_macro import Desk
-from edagym.wrappers.fet_rectangle import ANGLE, LENGTH_UM, WIDTHS, RegionRectangle, Sheet, to_log
+from edagym.wrappers.fet_rectangle import ANGLE, LENGTH_UM, RegionRectangle, Sheet, to_log, to_width
 from edagym.wrappers.fet_training import DenseCredit
 
+_VIA_WIDTH = to_width(0.06, 1.0)  # 12 % of the local width: well inside contacts of 75 %
+_PAD_INSET_UM = 0.05
 _SUBMIT = np.array([1, -1, -1, 0, 0, 0, 0, 0], np.float32)
 
 
-def plan(sheet: Sheet, k: int, rng: np.random.Generator) -> list[np.ndarray]:
+def plan(sheet: Sheet, k: int) -> list[np.ndarray]:
     """Return the actions of one row on a flake, element by element along its axis."""
     view, rules = sheet.view, sheet.rules
     spine = sheet.spine(k)
@@ -34,8 +36,8 @@ def plan(sheet: Sheet, k: int, rng: np.random.Generator) -> list[np.ndarray]:
     extra = min(max(0.15 * slack / (row.want + 1), 0.0), 0.5)
     gap = min(max(0.12 * slack / (row.want + 1), 0.03), 0.6)
     used = slack - (row.want + 1) * extra - 2 * row.want * gap
-    start = max(0.5 * used, 0.1) + float(rng.normal(0.0, 0.03))
-    wide = 1.3 if view.architecture == "edge_contacted" else 0.5
+    start = max(0.5 * used, 0.1)
+    wide = 1.3 if view.architecture == "edge_contacted" else 0.75
     numbers = {"layers": 0, "gate_extra": 0.08, "gap_source": gap, "gap_drain": gap, "contact_extra": extra}
     numbers |= {"contact_share": wide, "lateral": 0.0, "tilt": 0.0, "overhang": 0.7, "advance": start}
     actions: list[np.ndarray] = []
@@ -47,7 +49,14 @@ def plan(sheet: Sheet, k: int, rng: np.random.Generator) -> list[np.ndarray]:
             zip(edits, rects),
             key=lambda pair: (round(pair[1].cx, 6) != round(row.contacts[i].cx, 6), _at(spine, pair[1])),
         )
-        actions += [_action(sheet, spine, edit.layer, rect) for edit, rect in order]
+        for edit, rect in order:
+            action = _action(sheet, spine, edit.layer, rect)
+            role = view.layer(edit.layer).role
+            if role == "via":
+                action[6] = _VIA_WIDTH
+            elif role == "pad cover":
+                action[6] = _action(sheet, spine, edit.layer, rect.grown(0.0, _PAD_INSET_UM))[6]
+            actions.append(action)
     return actions
 
 
@@ -84,7 +93,7 @@ def _action(sheet: Sheet, spine: Any, layer: str, rect: Rect) -> np.ndarray:
                 2 * s / max(spine.length, 1e-6) - 1,
                 (off - (left - right) / 2) * 2 / local,
                 to_log(2 * rect.hx, LENGTH_UM),
-                to_log(2 * rect.hy / local, WIDTHS),
+                to_width(rect.hy, local),
                 angle / ANGLE,
             ]
         ),
@@ -93,8 +102,12 @@ def _action(sheet: Sheet, spine: Any, layer: str, rect: Rect) -> np.ndarray:
     ).astype(np.float32)
 
 
-def collect(env: Env, steps: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
-    """Run the teacher; return observations and actions of rows that went well, and the share of such rows."""
+def collect(env: Env, steps: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Run the teacher for about `steps` steps.
+
+    Returns:
+        Observations and actions of the rows that went well, and the share of such rows.
+    """
     wrapper = cast(RegionRectangle, env.env)  # type: ignore[attr-defined]
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     rows = good = n = 0
@@ -105,7 +118,7 @@ def collect(env: Env, steps: int, rng: np.random.Generator) -> tuple[np.ndarray,
             sheet = wrapper.sheet
             k = sheet.order[0]
             lacks = max(sheet.lacking(k).values()) > 0
-            actions = plan(sheet, k, rng) if lacks else [_SUBMIT]
+            actions = plan(sheet, k) if lacks else [_SUBMIT]
             row: list[tuple[np.ndarray, np.ndarray]] = []
             gained = 0.0
             for action in actions:
@@ -139,7 +152,7 @@ def imitate(
     Args:
         model: A PPO of the preset.
         preset: The preset.
-        seed: Seed of tasks, teacher and order of samples.
+        seed: Seed of tasks and order of samples.
         steps: Environment steps of the teacher.
         epochs: Passes over the samples.
         rate: First learning rate; it falls to a tenth.
@@ -151,7 +164,7 @@ def imitate(
     rng = np.random.default_rng(seed)
     env = DenseCredit(fet_rectangle(**preset.env_kwargs), **preset.training_kwargs)
     env.reset(seed=seed + 1_000_003)
-    observations, actions, share = collect(env, steps, rng)
+    observations, actions, share = collect(env, steps)
     env.close()
     policy = model.policy
     optimizer = torch.optim.Adam(policy.parameters(), lr=rate)
