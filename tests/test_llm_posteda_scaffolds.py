@@ -295,6 +295,16 @@ def test_a_trial_has_its_cap(split, total, trial):
     assert "Units left: 0" in policy._chat.by("reflection")[0][-2]["content"]
 
 
+def test_a_given_budget_is_the_cap_of_a_trial():
+    # A sweep over budgets compares trials of the same cap.
+    policy = scripted(ReflexionPolicy, busy(QUERY))
+    env = make_env("drc", policy, budget=3)
+    run(env, policy)
+    assert (env.budget, policy.settings()["trial_cap"]) == (6, 3)
+    with pytest.raises(ValueError, match="budget_factor"):
+        make_env("drc", budget_factor=0)
+
+
 def test_a_first_trial_that_succeeds_ends_the_episode():
     replies = [act(MEND), act(SUBMIT)]
     policy = scripted(ReflexionPolicy, lambda r, n: replies[n])

@@ -50,7 +50,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     Args:
         criterion: ``"strict"`` or ``"paper"``: which success flag drives reward, `is_success` and ending.
         budget: Units per episode, at least 2; None: the family's default for the task.
-        budget_factor: The default budget times this: for policies that take several trials in one episode.
+        budget_factor: The episode has so many times the budget: for policies that take several trials in one.
         stop_on_success: Whether a passing verify ends the episode.
         reward: ``"sparse"`` (`SparseReward`) or a `RewardFn`.
         on_tool_error: What a `ToolError` does. ``"truncate"``: the episode is truncated, ``info["error"]`` holds the
@@ -327,8 +327,8 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
         self._clear_episode()
         self._task = task
         self._begin(task)
-        default = min(self._default_budget(task) * self._budget_factor, MAX_BUDGET)
-        self._budget = default if self._fixed_budget is None else self._fixed_budget
+        units = self._default_budget(task) if self._fixed_budget is None else self._fixed_budget
+        self._budget = min(units * self._budget_factor, MAX_BUDGET)
 
     # -- snapshots, replay, traces ---------------------------------------------------------------------------------
 
