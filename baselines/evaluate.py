@@ -10,6 +10,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,20 +139,18 @@ def evaluate(
     env_all = {**options_of(made), "criterion": criterion, **own_env}
     envs = {suite: make_env(suite, **env_all) for suite in suites}
     runner = make_executor(executor, workers, timeout_s, cluster) if isinstance(executor, str) else executor
-    given = _shared_rate(options, runner.capacity)
-    job = Job("", "", 0, seed, policy, given, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
-    plan = _plan(envs, tasks, attempts, job)
-    folder = None if out is None else _open(out, resume, {**settings, **_facts(made)})
     try:
-        run = _Run(made, plan, envs, folder, retries, progress)
-        run.recall_known(retry_missing)
-        run.work(runner)
-        return run.records()
+        given = _shared_rate(options, runner.capacity)
+        job = Job("", "", 0, seed, policy, given, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
+        plan = _plan(envs, tasks, attempts, job)
+        with nullcontext() if out is None else _open(out, resume, {**settings, **_facts(made)}) as folder:
+            run = _Run(made, plan, envs, folder, retries, progress)
+            run.recall_known(retry_missing)
+            run.work(runner)
+            return run.records()
     finally:
         if isinstance(executor, str):
             runner.close()
-        if folder is not None:
-            folder.close()
 
 
 def _shared_rate(options: dict[str, Any], processes: int) -> dict[str, Any]:
