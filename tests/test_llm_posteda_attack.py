@@ -36,11 +36,13 @@ from edagym.baselines.llm.posteda.react import ReActPolicy, VisionReActPolicy
 from edagym.baselines.llm.posteda.reflexion import ReflexionPolicy
 from edagym.baselines.llm.posteda.tree import TreeOfThoughtPolicy
 from edagym.baselines.policies import Attempt
+from edagym.envs.ppa.state import visible_files
 from edagym.errors import EditError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_actions import drc_action_from_json
 from edagym.spaces.ppa_actions import ppa_action_from_json
 from edagym.task_assets.drc.task import DRCTask
+from edagym.task_assets.ppa.suite import load_task, task_ids
 
 CANARY = "canary-7f3a"
 KEY = "sk-canary-5d2c81"
@@ -88,6 +90,16 @@ def test_ppa_prompt_info_files_and_trace_hold_no_ground_truth():
     for secret in PPA_SECRETS:
         assert secret not in text.replace("grep -rn canary", "")
     assert not any(CANARY in body for body in env.files.values())
+
+
+def test_readable_files_of_the_shipped_designs_hold_no_reference():
+    for task_id in task_ids("PPA-All"):
+        task = load_task(task_id)
+        text = "\n".join(visible_files(task, task.design, ()).values())
+        for metric, value in task.reference_values.items():
+            assert repr(value) not in text or value == task.initial[metric], (task_id, metric)
+        for edit in task.reference:
+            assert edit["op"] != "edit_file" or edit["new"] not in text, task_id
 
 
 @pytest.mark.parametrize("name", ["info.json", "task.json", "./info.json", "config/../info.json", "x/task.json"])
