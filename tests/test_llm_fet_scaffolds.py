@@ -23,7 +23,7 @@ from edagym.baselines.llm.fet import (
     Reflexion4Policy,
 )
 from edagym.baselines.llm.fet.tools import complete_contacts, guard
-from edagym.baselines.policies import Attempt
+from edagym.baselines.policies import Attempt, MemoryPolicy
 from edagym.baselines.rollout import run_attempt
 from edagym.envs.fet.env import FETEnv
 from edagym.envs.fet.prompt import render_prompt
@@ -450,7 +450,9 @@ def test_a_fresh_trial_starts_from_the_initial_scene_with_the_reflections() -> N
 def test_expel_4_reads_the_three_most_recent_experiences_in_order() -> None:
     with scripted(brain(good)) as server:
         policy = ExpeL4Policy(spec(server))
+        assert isinstance(policy, MemoryPolicy)
         assert policy.memory
+        assert not isinstance(Reflexion4Policy(spec(server)), MemoryPolicy)
         kept = []
         for i in range(5):
             start = len(server.requests)
