@@ -84,7 +84,7 @@ def build_report(
     size = 0
     with_files = [n for n, (i, record) in enumerate(attempts) if attempt_dir(arms[i].run, record) is not None]
     chosen = list(itertools.islice(_spread(with_files, attempts), max_traces))
-    for n in tqdm(sorted(chosen, key=chosen.index), desc="report", unit="attempt", disable=not progress):
+    for n in tqdm(chosen, desc="report", unit="attempt", disable=not progress):
         i, record = attempts[n]
         steps = reader.read(arms[i], record)
         if "design" in steps:
@@ -179,10 +179,14 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _spread(rows: Sequence[int], attempts: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[int]:
-    """Yield rows in turn from every arm, level and outcome, so that any first few of them show all sides."""
-    groups: dict[Any, list[int]] = {}
+    """Yield rows in turn from every arm, and of an arm from every level and outcome: any first few show all sides."""
+    arms: dict[int, dict[tuple[str, str], list[int]]] = {}
     for n in rows:
         arm, record = attempts[n]
-        groups.setdefault((arm, level_of(record), str(record["strict_success"])), []).append(n)
-    for turn in itertools.zip_longest(*groups.values()):
+        arms.setdefault(arm, {}).setdefault((level_of(record), str(record["strict_success"])), []).append(n)
+    return _in_turn([list(_in_turn(list(groups.values()))) for groups in arms.values()])
+
+
+def _in_turn(lists: Sequence[Sequence[int]]) -> Iterator[int]:
+    for turn in itertools.zip_longest(*lists):
         yield from (n for n in turn if n is not None)
