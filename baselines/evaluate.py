@@ -34,7 +34,7 @@ from edagym.baselines.registry import env_options as options_of
 from edagym.baselines.registry import make_policy, refuse_credentials
 from edagym.baselines.rollout import POLICY_CRASH, Env, make_env, suite_name
 from edagym.envs.core.trace import tool_versions
-from edagym.errors import TaskError
+from edagym.errors import TaskError, ToolError
 from edagym.verifiers.verdict import Criterion
 
 SETTINGS = (
@@ -52,6 +52,8 @@ SETTINGS = (
 _MOVABLE = ("base_url", "api_key_env", "timeout_s", "retries", "backoff_s", "requests_per_minute", "prices")
 """Entries of a model's options that say where it is, not what it is: these may change when a run is resumed."""
 _NOT_RETRIED = (POLICY_CRASH, "TaskError")
+GIVE_UP = 30
+"""Tries in a row that an infrastructure error may end before an evaluation stops: nothing will get better by itself."""
 
 
 def evaluate(
@@ -73,6 +75,7 @@ def evaluate(
     cluster: Cluster | None = None,
     timeout_s: float | None = None,
     retries: int = 2,
+    give_up: int | None = GIVE_UP,
     allow_privileged: bool = False,
     pictures: bool = False,
     progress: bool = True,
@@ -100,6 +103,8 @@ def evaluate(
         cluster: For executor ``"ray"``: the cluster, and what an attempt takes of it.
         timeout_s: Seconds of wall time per attempt, after which its process is killed; None: no limit.
         retries: How many times an attempt is tried again after an infrastructure error.
+        give_up: Stop after so many tries in a row that an infrastructure error has ended, such as a model server that
+            is down; None: never.
         allow_privileged: Run policies that know what agents may not know.
         pictures: Whether to keep a picture of each final layout.
         progress: Whether to show a progress bar.
@@ -110,6 +115,7 @@ def evaluate(
     Raises:
         TaskError: If a suite, policy or task is unknown, a suite is endless, `out` holds a run and `resume` is not set
             or the settings differ, or the policy is privileged and that is not allowed.
+        ToolError: If the evaluation gave up; what has been recorded stays, and the run can be resumed.
     """
     options, own_env = dict(options or {}), dict(env_options or {})
     refuse_credentials(options)
@@ -144,7 +150,7 @@ def evaluate(
         job = Job("", "", 0, seed, policy, given, {"criterion": criterion, **own_env}, cpu_limit_s, pictures=pictures)
         plan = _plan(envs, tasks, attempts, job)
         with nullcontext() if out is None else _open(out, resume, {**settings, **_facts(made)}) as folder:
-            run = _Run(made, plan, envs, folder, retries, progress)
+            run = _Run(made, plan, envs, folder, retries, give_up, progress)
             run.recall_known(retry_missing)
             run.work(runner)
             return run.records()
@@ -252,9 +258,11 @@ class _Run:
         envs: Mapping[str, Env],
         folder: RunFolder | None,
         retries: int,
+        give_up: int | None,
         progress: bool,
     ) -> None:
         self.policy, self.plan, self.envs, self.folder, self.retries = policy, plan, envs, folder, retries
+        self.give_up, self.failed_in_a_row = give_up, 0
         self.done: dict[tuple[str, str, int], Record] = {}
         memory = bool(getattr(policy, "memory", False))
         # With memory, an attempt number's tasks are a sequence; without, every attempt is one of its own.
@@ -327,8 +335,18 @@ class _Run:
         """Record an attempt's result, or return the job of its next try."""
         record = result.record
         kind = record["error_type"] if record is not None else result.error_type
-        if kind is not None and kind not in _NOT_RETRIED and len(job.retried) < self.retries:
-            return job.again(kind, result.error if record is None else record["error"], record)
+        if kind is None or kind in _NOT_RETRIED:
+            self.failed_in_a_row = 0
+        else:
+            error = result.error if record is None else record["error"]
+            self.failed_in_a_row += 1
+            if self.give_up is not None and self.failed_in_a_row >= self.give_up:
+                message = (
+                    f"gave up: the last {self.give_up} tries all ended with infrastructure errors ({kind}: {error})"
+                )
+                raise ToolError(message)
+            if len(job.retried) < self.retries:
+                return job.again(kind, error, record)
         if record is None:
             record = self._lost(job, result)
         if self.folder is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,6 +114,10 @@ def run_job(job: Job) -> Result:
             record["memory"], fault = _call(policy, "remember")
             if fault is not None:
                 return fault
+        try:
+            record = json.loads(json.dumps(record))
+        except (TypeError, ValueError) as e:
+            return Result(None, error_type=POLICY_CRASH, error=f"what the policy says of itself is not JSON: {e}")
         files = attempt_files(env, attempt, pictures=job.pictures)
     except (TaskError, ToolError) as e:
         return Result(None, error_type=type(e).__name__, error=str(e))

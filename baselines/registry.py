@@ -100,7 +100,7 @@ def _check_options(name: str, kind: Any, options: Mapping[str, Any]) -> None:
         raise TaskError(f"policy {name!r} has no such option", field="options", value=unknown, allowed=named)
     missing = [n for n in needed if n not in options]
     if missing:
-        hint = " (--model NAME --base-url URL)" if "model" in missing else ""
+        hint = " (edagym eval --model NAME --base-url URL)" if "model" in missing else ""
         raise TaskError(f"policy {name!r} needs options{hint}", field="options", value=missing)
 
 

@@ -301,7 +301,9 @@ def attempt_files(env: Env, attempt: Attempt, *, pictures: bool = False) -> dict
         files["layout.gds"] = layout.to_gds_bytes() if isinstance(env, FETEnv) else layout.to_bytes()
     notes = notes_of(attempt)
     if notes:
-        files["notes.jsonl"] = "".join(json.dumps(note, ensure_ascii=False) + "\n" for note in notes).encode()
+        # Whatever a policy notes, it costs no verdict: other objects are written as texts, half characters escaped.
+        lines = (json.dumps(note, ensure_ascii=False, default=repr) + "\n" for note in notes)
+        files["notes.jsonl"] = "".join(lines).encode("utf-8", "backslashreplace")
     if isinstance(env, FETEnv) and not env.task_ids:
         files["task.json"] = env.task.to_json().encode()
     if pictures:

@@ -149,3 +149,21 @@ class Asker(Submitting):
         if error is not None:
             raise PolicyError("the reply is no JSON")
         return action
+
+
+class Mumbler(Submitting):
+    """Notes what no file can hold as it is."""
+
+    name = "mumbler"
+
+    def __init__(self, settings_too: bool = False) -> None:
+        self.settings_too = settings_too
+
+    def bind(self, attempt: Any) -> None:
+        """Begin."""
+        super().bind(attempt)
+        attempt.note("plan", text="half \ud800", value={1})
+
+    def settings(self) -> dict[str, Any]:
+        """Return something that is no JSON, or nothing."""
+        return {"set": {1}} if self.settings_too else {}

@@ -13,13 +13,13 @@ import pytest
 import edagym.baselines.evaluate as module
 from edagym.baselines.evaluate import evaluate
 from edagym.baselines.executors import ProcessExecutor
-from edagym.baselines.jobs import Job
+from edagym.baselines.jobs import Job, run_job
 from edagym.baselines.records import RunFolder, attempt_folder, checksum, read_records, read_run, task_hash, untimed
 from edagym.baselines.registry import make_policy, parse_options, refuse_credentials
 from edagym.baselines.rollout import make_env, rollout
 from edagym.baselines.tables import level_rows, level_text
 from edagym.cli import main
-from edagym.errors import TaskError
+from edagym.errors import TaskError, ToolError
 
 TWO = ["L1/case_1", "L1/case_2"]
 HERE = "evaluate_policies"
@@ -204,6 +204,26 @@ def test_missing_attempts_can_be_tried_again(tmp_path: Path) -> None:
     assert [r["error_type"] for r in again] == [None, None]
     assert again[1] == second
     assert {r["task_id"]: r for r in read_records(tmp_path / "run")} == {r["task_id"]: r for r in again}
+
+
+def test_an_evaluation_gives_up_where_nothing_works(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"gave up: the last 2 tries .* engine died"):
+        faulty(tmp_path, "tool", tasks=[TWO[0]], retries=5, give_up=2, out=tmp_path / "run")
+    options = read_run(tmp_path / "run")["options"]
+    assert not (tmp_path / "run" / "records.jsonl").exists()
+    options["times"] = 2  # from now on it works; the settings are what they were
+    (record,) = run(f"{HERE}:Faulty", options=options, tasks=[TWO[0]])
+    assert record["verdict"] is not None
+
+
+def test_what_a_policy_says_costs_no_verdict() -> None:
+    records = run(f"{HERE}:Mumbler", tasks=[TWO[0]])
+    assert records[0]["verdict"] is not None
+    job = Job("FET-L1", TWO[0], 0, 0, f"{HERE}:Mumbler")
+    note = json.loads(run_job(job).files["notes.jsonl"])
+    assert (note["text"], note["value"]) == ("half \ud800", "{1}")
+    (record,) = run(f"{HERE}:Mumbler", tasks=[TWO[0]], options={"settings_too": True})
+    assert (record["error_type"], "not JSON" in record["error"]) == ("PolicyCrash", True)
 
 
 def test_processes(tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--retries", type=int, default=2, metavar="N", help="tries after an infrastructure error (default: 2)"
     )
+    parser.add_argument(
+        "--give-up",
+        type=int,
+        metavar="N",
+        help="stop after N tries in a row that ended with an infrastructure error; 0: never (default: 30)",
+    )
     parser.add_argument("--attempt-timeout", type=float, metavar="S", help="wall time per attempt; more is missing")
     parser.add_argument(
         "--cpu-limit", type=float, metavar="S", help="CPU seconds of the policy per attempt; more is unfinished"
@@ -91,7 +97,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from edagym.baselines.evaluate import evaluate
+    from edagym.baselines.evaluate import GIVE_UP, evaluate
     from edagym.baselines.registry import parse_options
     from edagym.baselines.tables import level_rows, level_text
 
@@ -122,6 +128,7 @@ def _run(args: argparse.Namespace) -> int:
         cluster=ray_cluster(args),
         timeout_s=args.attempt_timeout,
         retries=args.retries,
+        give_up=GIVE_UP if args.give_up is None else args.give_up or None,
         allow_privileged=args.allow_privileged,
         pictures=args.pictures,
     )
