@@ -49,7 +49,7 @@ def test_dense_credit_adds_up_to_progress() -> None:
         env.reset(seed=seed)
         total, over, success = 0.0, False, False
         while not over:
-            _, reward, terminated, truncated, info = env.step(teacher(macro.desk, macro.base.budget_left, rng))
+            _, reward, terminated, truncated, info = env.step(teacher(macro.desk, rng))
             total += float(reward)
             over, success = terminated or truncated, info["is_success"]
         verdict = macro.base.verdict
@@ -85,7 +85,7 @@ def test_walls_stop_wires_over_gates_and_foreign_flakes() -> None:
         if circuit is not None and circuit.load == "complementary":
             break
     while macro.desk.open_rows:
-        macro.step(teacher(macro.desk, 0, rng))
+        macro.step(teacher(macro.desk, rng))
     pair = macro.desk.join()
     assert pair is not None
     blocked = walls(macro.desk, pair[0], frozenset(pair[1:]))

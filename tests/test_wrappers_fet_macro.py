@@ -159,7 +159,9 @@ def test_undo_removes_one_row_only() -> None:
             action[0], action[NAMES.index("region")] = op, k
             env.step(action)
     env.step(_action(op=VERIFY))
+    env.desk.rows[3].status = 0
     assert UNDO in env.desk.allowed()
+    assert env.desk.levels("undo_region")[-1] == 3
     env.step(_action(op=UNDO, undo_region=3))
     layout = env.base.layout
     for name, region in before.items():
@@ -179,7 +181,10 @@ def test_join_and_unwire() -> None:
     env.step(_action(op=JOIN, side_a=3, side_b=2, bend_off=2))
     assert env.desk.join() is None
     assert env.base.layout.region("contacts").area() > contacts.area()
+    assert env.desk.allowed() == (VERIFY, SUBMIT)
     env.step(_action(op=VERIFY))
+    env.desk.wire_suspect = True
+    assert JOIN not in env.desk.allowed()
     env.step(_action(op=UNWIRE))
     assert (env.base.layout.region("contacts") ^ contacts).sized(-2).is_empty()
     assert env.desk.join() is not None

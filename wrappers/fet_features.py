@@ -64,22 +64,15 @@ def encode(desk: Desk, observation: dict[str, Any], budget: int) -> np.ndarray:
     return np.clip(np.concatenate(parts), -5.0, 5.0).astype(np.float32)
 
 
-def edits_per_row(desk: Desk, n: int) -> int:
-    """Return how many edits a row of `n` transistors with shared contacts takes."""
-    view = desk.view
-    per_contact = sum(len(view.layers_of(role)) for role in ("contact", "via", "pad cover"))
-    return (n + 1) * per_contact + n * sum(len(view.layers_of(role)) for role in ("gate electrode", "dielectric"))
-
-
 def _state(desk: Desk, observation: dict[str, Any], budget: int) -> Array:
     phase = np.zeros(3)
     phase[0 if desk.focus is None else 1 if desk.rows[desk.focus].spine is None else 2] = 1.0
     ops = np.zeros(N_OPS)
     ops[list(desk.allowed())] = 1.0
     left = float(observation["budget_left"][0])
-    needed = sum(edits_per_row(desk, desk.rows[k].want) for k in desk.open_rows)
-    failing = [k for k in desk.drawn_rows if desk.rows[k].status == 0 or desk.rows[k].suspect]
-    redo = sum(edits_per_row(desk, desk.rows[k].want) + 4 for k in failing)
+    needed = desk.needed
+    failing = desk.failing_rows
+    redo = sum(desk.cost(k) + 4 for k in failing)
     rest = [
         left / 100,
         left / max(budget, 1),

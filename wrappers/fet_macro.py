@@ -33,6 +33,7 @@ MARGIN_UM = 0.02
 """Added to every rule minimum, so that rounding to the 1 nm grid costs nothing."""
 LEAST_CONTACT_UM, LEAST_VIA_UM, MOST_VIA_UM = 0.4, 0.2, 0.6
 PAD_INSET_UM, DIELECTRIC_UM, MOST_WIRE_UM, CHAMFER_UM = 0.05, 0.3, 0.4, 1.0
+_UNWIRE_COST = 6  # a cut, two contacts, a new wire, a verify, and one to spare
 _GATE_UM, _SEPARATION_UM, _SPACING_UM = 1.0, 0.2, 0.2  # where a task states none
 
 OPS = ("focus", "select", "place", "join", "verify", "undo", "unwire", "submit")
@@ -182,8 +183,10 @@ class Desk:
         self.stacks: tuple[Stack, ...] | None = stacks(circuit) if circuit else None
         self.focus: int | None = None
         self.wires: list[WirePath] = []
-        self.dirty = False
+        self.left = 0  # units of budget left
+        self.dirty = False  # something was drawn since the last verify
         self.quiet: frozenset[str] = frozenset()  # rules that failed in the last verify
+        self.quiet_before: frozenset[str] = frozenset()  # and in the one before
         self.shorted = False  # the last verify spoke of nets that are one
         self.wire_fresh = False  # a wire was drawn since the last verify
         self.wire_suspect = False  # something began to fail with the last wire
@@ -199,6 +202,34 @@ class Desk:
     def drawn_rows(self) -> list[int]:
         """Flakes with shapes."""
         return [k for k, row in enumerate(self.rows) if row.drawn]
+
+    @property
+    def failing_rows(self) -> list[int]:
+        """Flakes that the last verify named, or with which a rule began to fail."""
+        return [k for k in self.drawn_rows if self.rows[k].status == 0 or self.rows[k].suspect]
+
+    def cost(self, k: int) -> int:
+        """Return the edits of a complete row with shared contacts."""
+        view, n = self.view, self.rows[k].want
+        per_contact = sum(len(view.layers_of(role)) for role in ("contact", "via", "pad cover"))
+        return (n + 1) * per_contact + n * sum(len(view.layers_of(role)) for role in ("gate electrode", "dielectric"))
+
+    @property
+    def needed(self) -> int:
+        """Edits of the rows that are not drawn yet."""
+        return sum(self.cost(k) for k in self.open_rows)
+
+    @property
+    def undoable(self) -> list[int]:
+        """Flakes whose row may be redone: that the last verify speaks against, and within the budget.
+
+        When all is drawn and verified and no flake is named, it may be any.
+        """
+        if self.dirty or self.wire_suspect:
+            return []
+        finished = not self.open_rows and self.join() is None
+        rows = self.failing_rows or (self.drawn_rows if finished else [])
+        return [k for k in rows if self.left > self.needed + self.cost(k) + len(self.rows[k].shapes) + 1]
 
     def join(self) -> tuple[str, Place, Place] | None:
         """Return the next pair of contacts of one output net that is not joined, or None."""
@@ -229,20 +260,24 @@ class Desk:
         return math.hypot(a.cx - b.cx, a.cy - b.cy)
 
     def allowed(self) -> tuple[int, ...]:
-        """Return the operations that mean something now, at least one."""
+        """Return the operations that mean something now, at least one.
+
+        A wire is verified before the next one; what the budget cannot pay for is left out.
+        """
         if self.focus is not None:
             return (SELECT,) if self.rows[self.focus].spine is None else (PLACE,)
         ops = []
         if self.open_rows:
             ops.append(FOCUS)
-        if self.join() is not None:
-            ops.append(JOIN)
-        if self.dirty:
+        if self.dirty and (self.left > self.needed or not self.open_rows):
             ops.append(VERIFY)
-        elif self.drawn_rows:
+        if not self.wire_fresh and not self.wire_suspect and self.join() is not None:
+            ops.append(JOIN)
+        if self.undoable:
             ops.append(UNDO)
-            if self.wires:
-                ops.append(UNWIRE)
+        finished = not self.open_rows and self.join() is None
+        if self.wires and not self.dirty and (self.wire_suspect or finished) and self.left > _UNWIRE_COST:
+            ops.append(UNWIRE)
         if not self.open_rows:
             ops.append(SUBMIT)
         return tuple(ops)
@@ -256,7 +291,7 @@ class Desk:
         if name == "region":
             return self.open_rows
         if name == "undo_region":
-            return self.drawn_rows
+            return self.undoable
         if name == "branch":
             assert self.focus is not None
             return [i for i, s in enumerate(self.frames[self.focus].spines) if s is not None]
@@ -289,13 +324,18 @@ class Desk:
             return [Command.VERIFY]
         if op == SUBMIT:
             return [Command.SUBMIT]
-        self.dirty = True
+        if op in (UNDO, UNWIRE):
+            # What fails is taken to be gone with what was removed; the next verify will tell.
+            self.quiet = self.quiet & self.quiet_before
+        else:
+            self.dirty = True
         if op == PLACE:
             return self._place(action)
         if op == JOIN:
             return self._wire(action)
         if op == UNWIRE:
-            self.wire_suspect = False
+            self.wire_suspect = self.shorted = False
+            self._forget_names()
             return self._unwire(self.wires.pop())
         return self._undo(action["undo_region"])
 
@@ -404,6 +444,12 @@ class Desk:
         line = shapely.LineString(wire.points).buffer(wire.width / 2 + 0.02, cap_style="flat", join_style="mitre")
         return Cut(layer, _rounded(tuple(line.exterior.coords)[:-1]))
 
+    def _forget_names(self) -> None:
+        """What a verify said with a bad wire in place says nothing about rows."""
+        for row in self.rows:
+            if row.status == 0:
+                row.status = 1
+
     def _undo(self, k: int) -> list[Edit | Command]:
         """Remove a flake's row and the wires that begin or end there."""
         (spec,) = self.view.layers_of("contact")
@@ -448,7 +494,8 @@ class Desk:
                 if row.fresh:
                     row.suspect = worse
             row.fresh = False
-        self.quiet, self.shorted, self.wire_fresh = rules, shorted, False
+        self.quiet_before, self.quiet = self.quiet, rules
+        self.shorted, self.wire_fresh = shorted, False
 
 
 def _rounded(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -518,6 +565,7 @@ class TransistorMacro(PlainWrapper):
     def begin(self) -> None:
         """Start with an empty desk."""
         self._desk = Desk(self.base.view)
+        self._desk.left = self.base.budget_left
 
     def encode(self, observation: dict[str, Any], info: dict[str, Any]) -> np.ndarray:
         """Return the vector of `edagym.wrappers.fet_features`."""
@@ -528,7 +576,8 @@ class TransistorMacro(PlainWrapper):
         return self.desk.edits(self._named(action))
 
     def after(self, edits: Sequence[Any], results: Sequence[StepResult]) -> None:
-        """Read what a verify said."""
+        """Read what a verify said, and what is left."""
+        self.desk.left = self.base.budget_left
         if edits and edits[-1] is Command.VERIFY and len(results) == len(edits):
             self.desk.heard(results[-1][4])
 

@@ -21,6 +21,7 @@ from edagym.wrappers.fet_training import DenseCredit
 
 _VIA_WIDTH = to_width(0.06, 1.0)  # 12 % of the local width: well inside contacts of 75 %
 _PAD_INSET_UM = 0.05
+_SPARE_UM = 0.12  # room about vias beyond the rule, across the flake
 _SUBMIT = np.array([1, -1, -1, 0, 0, 0, 0, 0], np.float32)
 
 
@@ -33,12 +34,13 @@ def plan(sheet: Sheet, k: int) -> list[np.ndarray]:
     row = desk.rows[k]
     row.spine = spine
     slack = spine.length - row.want * rules.pitch - rules.least_contact
-    extra = min(max(0.15 * slack / (row.want + 1), 0.0), 0.5)
-    gap = min(max(0.12 * slack / (row.want + 1), 0.03), 0.6)
-    used = slack - (row.want + 1) * extra - 2 * row.want * gap
+    # Room is shared out evenly: the wider the margins, the less an imitator's errors matter.
+    each = max(slack / (row.want + 1), 0.0)
+    extra, wider, gap = min(0.25 * each, 0.8), min(max(0.12 * each, 0.06), 0.5), min(max(0.15 * each, 0.03), 0.6)
+    used = slack - (row.want + 1) * extra - row.want * (2 * gap + wider)
     start = max(0.5 * used, 0.1)
     wide = 1.3 if view.architecture == "edge_contacted" else 0.75
-    numbers = {"layers": 0, "gate_extra": 0.08, "gap_source": gap, "gap_drain": gap, "contact_extra": extra}
+    numbers = {"layers": 0, "gate_extra": wider, "gap_source": gap, "gap_drain": gap, "contact_extra": extra}
     numbers |= {"contact_share": wide, "lateral": 0.0, "tilt": 0.0, "overhang": 0.7, "advance": start}
     actions: list[np.ndarray] = []
     for i in range(row.want):
@@ -50,8 +52,10 @@ def plan(sheet: Sheet, k: int) -> list[np.ndarray]:
             key=lambda pair: (round(pair[1].cx, 6) != round(row.contacts[i].cx, 6), _at(spine, pair[1])),
         )
         for edit, rect in order:
-            action = _action(sheet, spine, edit.layer, rect)
             role = view.layer(edit.layer).role
+            if role in ("contact", "pad cover") and rules.enclosure is not None:
+                rect = rect.grown(0.0, _SPARE_UM)
+            action = _action(sheet, spine, edit.layer, rect)
             if role == "via":
                 action[6] = _VIA_WIDTH
             elif role == "pad cover":
@@ -142,8 +146,8 @@ def imitate(
     preset: Preset,
     seed: int,
     *,
-    steps: int = 20_000,
-    epochs: int = 25,
+    steps: int = 30_000,
+    epochs: int = 50,
     rate: float = 1e-3,
     batch: int = 128,
 ) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import torch
 
 from edagym.baselines.rl.fet_stacks import Env, fet_macro
 from edagym.baselines.rl.presets import Preset
-from edagym.wrappers.fet_features import edits_per_row
 from edagym.wrappers.fet_macro import (
     COMPONENTS,
     FOCUS,
@@ -51,16 +50,15 @@ _WIRE = ("side_a", "side_b", "out_a", "out_b", "bend_at", "bend_off")
 _NO_BEND = VALUES["bend_off"].index(0)
 
 
-def teacher(desk: Desk, budget_left: int, rng: np.random.Generator, tries: int = 150) -> np.ndarray:
+def teacher(desk: Desk, rng: np.random.Generator, tries: int = 150) -> np.ndarray:
     """Return the teacher's action, one level per component.
 
     Args:
         desk: The notes.
-        budget_left: Units of budget left.
         rng: The teacher's generator.
         tries: Wires that it draws up; it takes the shortest that is sound.
     """
-    op = _operation(desk, budget_left)
+    op = _operation(desk)
     wire = _short_wire(desk, rng, tries) if op == JOIN else {}
     action = []
     for name, n in COMPONENTS.items():
@@ -69,8 +67,6 @@ def teacher(desk: Desk, budget_left: int, rng: np.random.Generator, tries: int =
             action.append(op)
         elif name in wire:
             action.append(wire[name])
-        elif name == "undo_region" and op == UNDO:
-            action.append(_failing(desk)[0])
         elif len(levels) == 1:
             action.append(levels[0])
         else:
@@ -100,29 +96,11 @@ def _short_wire(desk: Desk, rng: np.random.Generator, tries: int) -> dict[str, i
     return best or levels
 
 
-def _failing(desk: Desk) -> list[int]:
-    return [k for k in desk.drawn_rows if desk.rows[k].suspect or desk.rows[k].status == 0]
-
-
-def _operation(desk: Desk, left: int) -> int:
+def _operation(desk: Desk) -> int:
     allowed = desk.allowed()
-    if len(allowed) == 1:
-        return allowed[0]
-    needed = sum(edits_per_row(desk, desk.rows[k].want) for k in desk.open_rows)
-    failing = _failing(desk)
-    if UNDO in allowed and failing:
-        redo = edits_per_row(desk, desk.rows[failing[0]].want) + 5
-        # While flakes are open, a verify may name one only because a circuit is not complete.
-        if left > needed + redo and (desk.rows[failing[0]].suspect or not desk.open_rows):
-            return UNDO
-    if UNWIRE in allowed and desk.wire_suspect and left > 8:
-        return UNWIRE
-    if VERIFY in allowed and left > needed + 1:
-        return VERIFY
-    for op in (FOCUS, JOIN, SUBMIT):
-        if op in allowed:
-            return op
-    return allowed[0]
+    if UNDO in allowed and not desk.failing_rows:
+        allowed = tuple(op for op in allowed if op != UNDO or not desk.wires)
+    return next(op for op in (UNWIRE, UNDO, VERIFY, FOCUS, JOIN, SUBMIT, SELECT, PLACE) if op in allowed)
 
 
 def collect(env: Env, steps: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -139,7 +117,7 @@ def collect(env: Env, steps: int, rng: np.random.Generator) -> dict[str, np.ndar
     observation, _ = env.reset()
     for _ in range(steps):
         focus = macro.desk.focus
-        action = teacher(macro.desk, macro.base.budget_left, rng)
+        action = teacher(macro.desk, rng)
         sample = (observation, action, macro.action_masks())
         observation, reward, terminated, truncated, _ = env.step(action)
         op = int(action[0])
@@ -179,10 +157,16 @@ def collect_wires(env: Env, samples: int, rng: np.random.Generator, repeats: int
             observation, _ = macro.reset(options={"task": task})
             over = False
             while not over and (macro.desk.open_rows or macro.desk.join() is not None):
-                action = teacher(macro.desk, 0, rng)
+                # Rows are neither verified nor redone here, only wires matter.
+                if macro.desk.open_rows:
+                    macro.desk.left = 0
+                for row in macro.desk.rows:
+                    row.status, row.suspect = 1, False
+                action = teacher(macro.desk, rng)
                 sample = (observation, action, macro.action_masks())
                 observation, _, terminated, truncated, _ = macro.step(action)
                 over = terminated or truncated
+                macro.desk.wire_suspect = False
                 if action[0] == JOIN and not over and sound(macro.desk, macro.desk.wires[-1]):
                     kept.append(sample)
     names = ("observation", "action", "mask")
@@ -200,7 +184,7 @@ def imitate(
     seed: int,
     *,
     steps: int = 12_000,
-    wires: int = 2_500,
+    wires: int = 2_000,
     epochs: int = 15,
     rate: float = 1e-3,
     batch: int = 256,
