@@ -19,6 +19,7 @@ FET_STAGES: tuple[dict[str, Any], ...] = (
     {"level": "L4"},
 )
 """Stages over level and demand for ``FET-Train-v0``."""
+_NEW_TASKS = 0.2
 
 
 class Curriculum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -34,6 +35,8 @@ class Curriculum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         threshold: Success rate that ends a stage.
         window: Episodes that it is taken over.
         revisit: Share of episodes of earlier stages.
+        pool: Tasks kept per stage for several episodes each, since making one may cost as much as an episode; 0: every
+            episode has a new one. A full pool still gets a new task, for a random old one, in every fifth episode.
 
     Raises:
         ValueError: If there are no stages, a number is out of range, or the base makes no tasks.
@@ -46,13 +49,14 @@ class Curriculum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         threshold: float = 0.7,
         window: int = 40,
         revisit: float = 0.2,
+        pool: int = 0,
     ) -> None:
         gym.utils.RecordConstructorArgs.__init__(
-            self, stages=stages, threshold=threshold, window=window, revisit=revisit
+            self, stages=stages, threshold=threshold, window=window, revisit=revisit, pool=pool
         )
         super().__init__(env)
-        if not stages or window < 1 or not (0 < threshold <= 1 and 0 <= revisit < 1):
-            raise ValueError("a curriculum needs stages, window >= 1, 0 < threshold <= 1 and 0 <= revisit < 1")
+        if not stages or window < 1 or pool < 0 or not (0 < threshold <= 1 and 0 <= revisit < 1):
+            raise ValueError("a curriculum needs stages, window >= 1, pool >= 0, 0 < threshold <= 1, 0 <= revisit < 1")
         if not isinstance(env.unwrapped, Procedural):
             raise ValueError(f"a curriculum needs a training environment, got {type(env.unwrapped).__name__}")
         self.stages = tuple(dict(s) for s in stages)
@@ -61,6 +65,8 @@ class Curriculum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         self._outcomes: deque[bool] = deque(maxlen=window)
         self._episode_stage = 0
         self._rng = np.random.default_rng()
+        self._pool = pool
+        self._tasks: list[list[Any]] = [[] for _ in self.stages]
 
     def training_state(self) -> dict[str, Any]:
         """Return what has been learnt about the learner, JSON-ready."""
@@ -72,15 +78,25 @@ class Curriculum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         self._outcomes = deque((bool(v) for v in state["outcomes"]), maxlen=self.window)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment to a task of the stage; a seed seeds the choice of earlier stages too."""
+        """Reset the environment to a task of the stage; a seed also seeds the choice of stages and empties pools."""
         if seed is not None:
             self._rng = np.random.default_rng([seed, 0xC0])
+            self._tasks = [[] for _ in self.stages]
         self._episode_stage = self.stage
         if self.stage and self._rng.random() < self.revisit:
             self._episode_stage = int(self._rng.integers(self.stage))
         base: Any = self.env.unwrapped
         base.redirect(**self.stages[self._episode_stage])
+        known = self._tasks[self._episode_stage]
+        full = self._pool and len(known) == self._pool
+        if full and not options and self._rng.random() >= _NEW_TASKS:
+            options = {"task": known[int(self._rng.integers(len(known)))]}
         observation, info = self.env.reset(seed=seed, options=options)
+        if self._pool and not options:
+            if full:
+                known[int(self._rng.integers(len(known)))] = base.task
+            else:
+                known.append(base.task)
         return observation, {**info, "curriculum_stage": self._episode_stage}
 
     def step(self, action: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from edagym.envs.drc.inject import FAMILIES, family
+from edagym.envs.drc.inject import family
 from edagym.envs.drc.observation import SHAPE_POINTS
 from edagym.errors import EditError
 from edagym.spaces.actions import Command
@@ -38,7 +38,9 @@ DISTANCES = tuple((sign, share, 0.0) for share in SHARES for sign in (1, -1)) + 
     (sign, 0.0, nm) for nm in STEPS_NM for sign in (1, -1)
 )
 """(sign, share of the extent, nm) of each distance of `EdgeSteps`; plus makes the shape larger."""
-_PER_EDGE, _PER_SHAPE, _HEAD = 6, 8, 21
+FAMILIES = ("width", "spacing", "area", "enclosure", "shape")
+"""Kinds of rules that the observation tells apart; others count as the last."""
+_PER_EDGE, _PER_SHAPE, _HEAD = 6, 8, 20
 _SIZE = _HEAD + N_SHAPES * (_PER_SHAPE + N_EDGES * _PER_EDGE)
 _CLIP = 5.0
 
@@ -107,15 +109,16 @@ class _AtViolation(PlainWrapper):
             return out
         rule = self._rule(observation, selected)
         half = self._half(observation, selected)
-        out[3 + tuple(FAMILIES).index(family(rule.id))] = 1.0
-        out[9 + int(observation["violation_kind"][selected])] = 1.0
-        out[12:14] = half / 10
-        out[14:16] = half > 0
+        kind = family(rule.id)
+        out[3 + FAMILIES.index(kind if kind in FAMILIES else FAMILIES[-1])] = 1.0
+        out[8 + int(observation["violation_kind"][selected])] = 1.0
+        out[11:13] = half / 10
+        out[13:15] = half > 0
         limits = sorted({q.nm for m in rule.measures for q in _quantities(m) if q.kind == "length" and q.nm > 0})
         for k, limit in enumerate(limits[:3]):
-            out[16 + k] = limit / 20
-        out[19] = float(rule.primary_layer in VIAS)
-        out[20] = float(observation["counts"].max()) / 5
+            out[15 + k] = limit / 20
+        out[18] = float(rule.primary_layer in VIAS)
+        out[19] = float(observation["counts"].max()) / 5
         names = list(self._table.layers)
         for slot, (i, edges) in enumerate(zip(self._rows, self._edges)):
             at = _HEAD + slot * (_PER_SHAPE + N_EDGES * _PER_EDGE)
