@@ -238,9 +238,11 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         name = f"{prefix}{key}"
+        if prefix == "options.model." and key in _MOVABLE:
+            continue
         if isinstance(value, Mapping) and value:
             flat |= _flat(value, f"{name}.")
-        elif not (prefix == "options.model." and key in _MOVABLE):
+        else:
             flat[name] = value
     return flat
 

@@ -34,6 +34,7 @@ from edagym.task_assets.drc.task import DRCTask
 from edagym.task_assets.fet.task import FETTask
 from edagym.task_assets.ppa.design import DesignFiles
 from edagym.task_assets.ppa.task import PPATask
+from edagym.verifiers.ppa.verifier import NEVER_RUN
 from edagym.verifiers.verdict import Verdict
 
 KINDS = ("record", "file", "verdict", "replay", "task", "tool")
@@ -282,7 +283,7 @@ def _ppa_verdict(env: Any, task: PPATask, design: DesignFiles, run: Sequence[Des
         design: The final design.
         run: The designs that were run, oldest first.
     """
-    from edagym.verifiers.ppa.verifier import NEVER_RUN, verify
+    from edagym.verifiers.ppa.verifier import verify
 
     last = next((o for d in reversed(run) if (o := env.runner.run(task, d)).result is not None), None)
     own = env.runner.run(task, design) if design in run else None
@@ -308,7 +309,9 @@ def _replay(env: Env, task: Any, trace: Mapping[str, Any]) -> tuple[Any, list[An
     for step in trace["steps"]:
         op = step["action"].get("op")
         if op in _RUNS:
-            run.append(env.layout)
+            # A run that came when other branches had spent the budget was none.
+            if NEVER_RUN not in step.get("verdict", {}).get("messages", ""):
+                run.append(env.layout)
         elif op not in _COMMANDS and not env.ended:
             env.step_any(step["action"])
     return env.layout, run

@@ -91,7 +91,8 @@ def test_resuming_needs_the_same_settings(tmp_path: Path) -> None:
     with RunFolder(out) as folder:
         folder.write_run(settings)
     found = read_run(out)
-    module._same_settings(found, {**settings, "options": {"model": {**model, "base_url": "http://127.0.0.1:1/v1"}}})
+    elsewhere = {**model, "base_url": "http://127.0.0.1:1/v1", "prices": {"prompt": 1.0, "completion": 2.0}}
+    module._same_settings(found, {**settings, "options": {"model": elsewhere}})
     changes: list[tuple[dict[str, Any], str]] = [
         ({"attempts": 2}, "attempts: 1 in the run, 2 now"),
         ({"seed": 7}, "seed: 0 in the run, 7 now"),

@@ -253,3 +253,34 @@ def test_verdicts_may_differ_by_rounding_only() -> None:
     assert list(module.differences(verdict, other)) == []
     fewer = dataclasses.replace(verdict, checks=verdict.checks[1:])
     assert list(module.differences(verdict, fewer)) == [f"check {verdict.checks[0].id}: only in the record"]
+
+
+class Spender(Script):
+    """Spends the budget on a fork, and runs its own change when nothing is left."""
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Draw, spend, run."""
+        if len(self.left) == 1:
+            twin = self.attempt.fork()
+            while self.attempt.budget_left:
+                twin.apply({"op": "report"})
+        return super().act(observation, info)
+
+    def bind(self, attempt: Any) -> None:
+        """Begin."""
+        super().bind(attempt)
+        self.attempt = attempt
+
+
+def test_a_ppa_run_that_came_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, folder = make_task(), tmp_path / "PPAEnv"
+    task.save(folder / "q1")
+    kwargs: dict[str, Any] = {"backend": FormulaFlow(), "function_check": same_function}
+    monkeypatch.setattr(module, "make_env", lambda suite, **own: PPAEnv(suite=suite, **kwargs, **own))
+    low, high = task.bounds.period
+    policy = Spender(SetPeriod(round(low + 0.4 * (high - low))), Command.VERIFY)
+    env = PPAEnv(suite=str(folder), **kwargs)
+    (record,) = rollout(env, policy, out=tmp_path / "run", pictures=False, progress=False)
+    assert (record["ended"], record["metrics"]["completed"]) == ("budget", 0.0)
+    done = rescore(tmp_path / "run", tasks=[folder], progress=False)
+    assert (done.agreed, done.findings) == (1, [])

@@ -245,9 +245,9 @@ class DRCEnv(SuiteEnv[DRCTask, DRCEdit | Query]):
         report = self._ready.report()
         return self._ready.prepared.verifier.verify(report, strict=report.clean)
 
-    def _step(self, action: DRCEdit | Query | Command | None, refused: str) -> Any:
+    def _step(self, action: DRCEdit | Query | Command | None, refused: str, edits: Any = None) -> Any:
         self._text = ""
-        return super()._step(action, refused)
+        return super()._step(action, refused, edits)
 
     def _info(self) -> dict[str, Any]:
         found = sum(self._counts.values())

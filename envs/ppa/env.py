@@ -208,11 +208,11 @@ class PPAEnv(SuiteEnv[PPATask, PPAEdit | PPAQuery]):
         else:
             self._design = apply_edit(self.task, self.layout, edit)
 
-    def _step(self, action: PPAEdit | PPAQuery | Command | None, refused: str) -> Any:
+    def _step(self, action: PPAEdit | PPAQuery | Command | None, refused: str, edits: Any = None) -> Any:
         self._text = ""
         # Where other branches have spent the budget, a run comes too late.
         self._running = action is Command.VERIFY and self.budget_left > 0
-        return super()._step(action, refused)
+        return super()._step(action, refused, edits)
 
     def _run_verifier(self) -> Verdict:
         # Only a run action runs the flow: submitting is free, and an agent that has not run its last change has
