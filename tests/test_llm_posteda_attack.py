@@ -30,14 +30,15 @@ from posteda_models import (
 from ppa_cases import make_task
 
 from edagym.baselines.llm.client import ChatModel
-from edagym.baselines.llm.posteda.critic import ProposerCriticPolicy
-from edagym.baselines.llm.posteda.orfs_agent import ORFSAgentPolicy
+from edagym.baselines.llm.posteda.agent import read_actions
+from edagym.baselines.llm.posteda.critic import ProposerCriticPolicy, read_verdict
+from edagym.baselines.llm.posteda.orfs_agent import ORFSAgentPolicy, read_space
 from edagym.baselines.llm.posteda.react import ReActPolicy, VisionReActPolicy
 from edagym.baselines.llm.posteda.reflexion import ReflexionPolicy
-from edagym.baselines.llm.posteda.tree import TreeOfThoughtPolicy
+from edagym.baselines.llm.posteda.tree import TreeOfThoughtPolicy, read_scores
 from edagym.baselines.policies import Attempt
 from edagym.envs.ppa.state import visible_files
-from edagym.errors import EditError
+from edagym.errors import EditError, PolicyError
 from edagym.spaces.actions import Command
 from edagym.spaces.drc_actions import drc_action_from_json
 from edagym.spaces.ppa_actions import ppa_action_from_json
@@ -361,6 +362,7 @@ FORMS = {
         {"op": "set_max_fanout", "fanout": 3},
     ],
 }
+FIELDS = ["op", "action", "actions", "verdict", "reason", "scores", "parameters", "name", "low", "high", "choices"]
 PARSERS = {"drc": drc_action_from_json, "ppa": ppa_action_from_json}
 
 
@@ -381,6 +383,59 @@ def test_no_action_breaks_an_environment(family, data):
     assert observation in env.observation_space
     assert info["error"] == ""
     json.dumps(env.trace())
+
+
+@given(
+    text=st.one_of(
+        st.recursive(
+            st.sampled_from([None, True, 0, 1e308, 10**400, float("nan"), float("inf"), "", "check", "0.5", "\ud800"]),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(
+                    st.sampled_from(FIELDS),
+                    inner
+                    | st.sampled_from(["PLACE_DENSITY", "clock_period", "ASAP7_USE_VT", "revise", "accept", [1, 2]]),
+                    max_size=6,
+                )
+            ),
+            max_leaves=20,
+        ).map(json.dumps),
+        st.text(max_size=60),
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_no_reply_breaks_a_reader(text):
+    view = PPA_TASK.view()
+    for read in (read_actions, read_verdict, lambda t: read_scores(t, 2), lambda t: read_space(t, view)):
+        with contextlib.suppress(PolicyError):
+            read(text)
+
+
+def test_scores_of_all_kinds():
+    assert read_scores('{"scores": [3, -1, 1e999, ' + "9" * 400 + "]}", 4) == [3.0, 0.0, 10.0, 10.0]
+    for bad in ("[1]", "[1, NaN]", "[1, true]", '[1, "2"]', "3", "null"):
+        with pytest.raises(PolicyError):
+            read_scores(f'{{"scores": {bad}}}', 2)
+
+
+def test_search_spaces_of_all_kinds():
+    view = PPA_TASK.view()
+    rows = [
+        {"name": "PLACE_DENSITY"},
+        {"name": "CORE_UTILIZATION", "low": 20, "high": 10**400},
+        {"name": "RECOVER_POWER", "low": 80, "high": 20, "default": "nan"},
+        {"name": "SKIP_PIN_SWAP"},
+        {"name": "ASAP7_USE_VT", "choices": ["RVT", "FAST"]},
+        {"name": "TNS_END_PERCENT", "low": "0", "high": 1000, "default": 1e9},
+    ]
+    dims, start, dropped = read_space(json.dumps({"parameters": rows}), view)
+    assert [(d.name, d.low, d.high, d.choices) for d in dims] == [
+        ("RECOVER_POWER", 20.0, 80.0, ()),
+        ("SKIP_PIN_SWAP", 0.0, 1.0, ("0", "1")),
+        ("TNS_END_PERCENT", 0.0, 100.0, ()),
+    ]
+    assert start == [0.5, 0.5, 1.0]
+    assert [d.split(":")[0].strip("'") for d in dropped] == ["PLACE_DENSITY", "CORE_UTILIZATION", "ASAP7_USE_VT"]
 
 
 ENVS = {family: make_env(family, budget=500, stop_on_success=False) for family in FORMS}

@@ -256,7 +256,7 @@ def _dimension(row: Mapping[str, Any], view: PPAView) -> Dimension:
 
 
 def _range(row: Mapping[str, Any], least: float, most: float) -> tuple[float, float]:
-    low, high = float(row["low"]), float(row["high"])
+    low, high = float(row.get("low", "none")), float(row.get("high", "none"))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("a range needs two finite numbers")
     low, high = max(min(low, high), least), min(max(low, high), most)
@@ -266,8 +266,8 @@ def _range(row: Mapping[str, Any], least: float, most: float) -> tuple[float, fl
 
 
 def _default(row: Mapping[str, Any], dim: Dimension) -> float:
-    default = row.get("default")
     try:
-        return dim.place(str(default)) if default not in (None, "") else 0.5
+        place = dim.place(str(row.get("default")))
     except ValueError:
-        return 0.5
+        place = math.nan
+    return place if math.isfinite(place) else 0.5

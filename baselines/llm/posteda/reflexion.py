@@ -52,14 +52,14 @@ class ReflexionPolicy(ReActPolicy):
             self._floor = self.units - self._end
             if last:
                 yield from self.converse(messages)
-            yield from self._early_trial(messages)
+            yield from self._early_trial(messages, trial * self.call_factor * self._end + trial - 1)
             lessons.append(self.reflect(messages))
             _, self._info = self._attempt.restart()
             self._attempt.note("restore", text=f"trial {trial + 1} starts from the task's original state")
 
-    def _early_trial(self, messages: list[Message]) -> Steps:
-        """Yield a trial's actions until its units are spent or it submits."""
-        while self.units > self._floor:
+    def _early_trial(self, messages: list[Message], calls: int) -> Steps:
+        """Yield a trial's actions until its units are spent, it submits, or so many calls were made in all."""
+        while self.units > self._floor and self._calls < calls:
             results: list[Message] = []
             for action in self.ask_actions("agent", messages):
                 if self.units <= self._floor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -217,6 +216,6 @@ def read_scores(text: str, n: int) -> list[float]:
     scores = read_object(text, "scores")["scores"]
     if not isinstance(scores, list) or len(scores) != n:
         raise PolicyError("one score per candidate is needed", field="scores", value=scores, allowed=n)
-    if any(isinstance(s, bool) or not isinstance(s, int | float) or not math.isfinite(s) for s in scores):
+    if any(isinstance(s, bool) or not isinstance(s, int | float) or s != s for s in scores):  # NaN
         raise PolicyError("scores are numbers", field="scores", value=scores)
-    return [min(max(float(s), 0.0), MAX_SCORE) for s in scores]
+    return [float(min(max(s, 0.0), MAX_SCORE)) for s in scores]
