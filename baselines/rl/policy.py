@@ -99,6 +99,7 @@ class RLPolicy:
         self._waiting: deque[Any] = deque()
         self._edits: list[Any] = []
         self._results: list[StepResult] = []
+        self._acted = False
 
     def settings(self) -> dict[str, Any]:
         """Return what goes into records: the policy, its weights' hash, and how it acts."""
@@ -124,11 +125,12 @@ class RLPolicy:
 
     def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
         """Return the next edit or command of the current action, or of the next one."""
-        if self._edits:
+        if self._acted:
             self._results.append((observation, 0.0, False, False, info))
+        self._acted = True
         if not self._waiting:
             plain = self._plain
-            if self._edits:
+            if self._results:
                 plain.after(self._edits, self._results)
                 self._edits, self._results = [], []
             for _ in range(_MAX_FREE if plain.free_steps else 1):
