@@ -171,7 +171,7 @@ def test_undo_removes_one_row_only() -> None:
 
 
 def test_join_and_unwire() -> None:
-    env = TransistorMacro(_base("FET-L3-v0", budget=200))
+    env = TransistorMacro(_base("FET-L3-v0", budget=200, stop_on_success=False))
     env.reset(options={"task": "L3/case_25"}, seed=0)
     for k in range(2):
         for op in (FOCUS, SELECT, PLACE):

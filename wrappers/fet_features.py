@@ -217,21 +217,17 @@ def _join(desk: Desk) -> Array:
     ]
     flakes = [frame.flake.hull for frame in desk.frames]
     wires = [np.asarray(w.points) for w in desk.wires]
-    metal_edges, flake_edges = edges_of(metal + wires), edges_of(flakes)
+    metal_edges = edges_of(metal + wires)
     every = edges_of(metal + wires + flakes)
-    for here, there in ((first, second), (second, first)):
+    for place, here, there in ((a, first, second), (b, second, first)):
         bearing = math.atan2(there.cy - here.cy, there.cx - here.cx)
         angles = bearing + np.arange(_RAYS) * 2 * math.pi / _RAYS
         rays = np.column_stack([np.cos(angles), np.sin(angles)])
         for side in range(4):
-            sign = 1.0 if side % 2 else -1.0
-            half = here.hx if side < 2 else here.hy
-            d = (sign * here.tx, sign * here.ty) if side < 2 else (-sign * here.ty, sign * here.tx)
-            origin = np.array([[here.cx + half * d[0], here.cy + half * d[1]]])
-            way = np.array([d])
-            metal_free = float(free_way(origin, way, metal_edges, _SEE_UM)[0])
-            edge = float(free_way(origin, way, flake_edges, _SEE_UM)[0])
-            outside = origin + (edge + 0.5) * way
+            origin, d, edge = desk.way_out(place, side)
+            start, way = np.array([origin]), np.array([d])
+            metal_free = float(free_way(start, way, metal_edges, _SEE_UM)[0])
+            outside = start + (edge + 1.3) * way
             facing = d[0] * math.cos(bearing) + d[1] * math.sin(bearing)
             out += [metal_free / 4, edge / 4, facing]
             out += (free_way(np.tile(outside, (_RAYS, 1)), rays, every, _SEE_UM) / 6).tolist()

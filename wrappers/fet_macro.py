@@ -19,7 +19,7 @@ import shapely
 from gymnasium.spaces import Box, MultiDiscrete
 
 from edagym.envs.core.edit_env import StepResult
-from edagym.envs.fet.construct.shapes import Rect
+from edagym.envs.fet.construct.shapes import Rect, two_nearest
 from edagym.spaces.actions import Command
 from edagym.spaces.contours import MAX_REGIONS
 from edagym.spaces.edits import AddPath, AddPolygon, Cut, Edit
@@ -33,7 +33,8 @@ MARGIN_UM = 0.02
 """Added to every rule minimum, so that rounding to the 1 nm grid costs nothing."""
 LEAST_CONTACT_UM, LEAST_VIA_UM, MOST_VIA_UM = 0.4, 0.2, 0.6
 PAD_INSET_UM, DIELECTRIC_UM, MOST_WIRE_UM, CHAMFER_UM = 0.05, 0.3, 0.4, 1.0
-_UNWIRE_COST = 6  # a cut, two contacts, a new wire, a verify, and one to spare
+_UNWIRE_COST = 5  # a cut, two contacts and what else was run over
+_JOIN_COST = _UNWIRE_COST + 3  # a wire, a verify, and taking it back
 _GATE_UM, _SEPARATION_UM, _SPACING_UM = 1.0, 0.2, 0.2  # where a task states none
 
 OPS = ("focus", "select", "place", "join", "verify", "undo", "unwire", "submit")
@@ -49,13 +50,14 @@ VALUES: dict[str, tuple[float, ...]] = {
     "lateral": (-0.5, -0.2, -0.1, 0, 0.1, 0.2, 0.5),
     "tilt": (-0.35, -0.15, 0, 0.15, 0.35),
     "overhang": (0.32, 0.45, 0.6, 0.8),
-    "out_a": (0.45, 0.8, 1.3, 2, 3, 4.5, 6.5, 9),
-    "out_b": (0.45, 0.8, 1.3, 2, 3, 4.5, 6.5, 9),
+    "out_a": (0.4, 0.9, 1.3, 1.7, 2.3, 3.2, 4.5, 7),
+    "out_b": (0.4, 0.9, 1.3, 1.7, 2.3, 3.2, 4.5, 7),
     "bend_at": (0.2, 0.5, 0.8),
     "bend_off": (-9, -6, -4, -2.5, -1.2, 0, 1.2, 2.5, 4, 6, 9),
 }
-"""Levels of the numeric parameters; um, but contact_share and lateral (share of the local width), tilt (radians) and
-bend_at (share of the way). A Box action takes any value between the first and the last."""
+"""Levels of the numeric parameters; um (out_a and out_b: beyond the flake's edge), but contact_share and lateral (share
+of the local width), tilt (radians) and bend_at (share of the way). A Box action takes any value between the
+first and the last."""
 
 CHOICES: dict[str, int] = {
     "op": len(OPS),
@@ -271,12 +273,12 @@ class Desk:
             ops.append(FOCUS)
         if self.dirty and (self.left > self.needed or not self.open_rows):
             ops.append(VERIFY)
-        if not self.wire_fresh and not self.wire_suspect and self.join() is not None:
+        if not self.wire_fresh and not self.wire_suspect and self.left > _JOIN_COST and self.join() is not None:
             ops.append(JOIN)
         if self.undoable:
             ops.append(UNDO)
         finished = not self.open_rows and self.join() is None
-        if self.wires and not self.dirty and (self.wire_suspect or finished) and self.left > _UNWIRE_COST:
+        if self.wires and not self.dirty and (self.wire_suspect or finished) and self.left > 3:
             ops.append(UNWIRE)
         if not self.open_rows:
             ops.append(SUBMIT)
@@ -422,8 +424,8 @@ class Desk:
         net, a, b = pair
         first, second = self.contact(a), self.contact(b)
         width = max(min(MOST_WIRE_UM, 2 * min(first.hx, first.hy, second.hx, second.hy) - 0.16), 0.05)
-        start = _exit(first, action["side_a"], action["out_a"])
-        end = _exit(second, action["side_b"], action["out_b"])
+        start = self._exit(a, action["side_a"], action["out_a"])
+        end = self._exit(b, action["side_b"], action["out_b"])
         middle: tuple[tuple[float, float], ...] = ()
         if abs(action["bend_off"]) > 0.05:
             (x1, y1), (x2, y2) = start[1], end[1]
@@ -433,11 +435,37 @@ class Desk:
         points = _rounded(chamfered((*start, *middle, end[1], end[0])))
         return WirePath(net, a, b, points, round(width, 3))
 
+    def way_out(self, place: Place, side: int) -> tuple[tuple[float, float], tuple[float, float], float]:
+        """Return the middle of a contact's side, the direction out of it, and how far the flake's edge is there, um."""
+        contact = self.contact(place)
+        sign = 1.0 if side % 2 else -1.0
+        half = contact.hx if side < 2 else contact.hy
+        x, y = contact.at(sign * half, 0.0) if side < 2 else contact.at(0.0, sign * half)
+        d = (sign * contact.tx, sign * contact.ty) if side < 2 else (-sign * contact.ty, sign * contact.tx)
+        hits, _, inside = two_nearest(self.frames[place[0]].flake.rays(np.array([[x, y]]), np.array([d])))
+        return (x, y), d, float(hits[0]) if inside[0] else 0.0
+
+    def _exit(self, place: Place, side: int, out: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return a point inside a contact and one straight out of one of its sides, beyond the flake's edge."""
+        contact = self.contact(place)
+        (x, y), (dx, dy), edge = self.way_out(place, side)
+        back = min(0.15, contact.hx if side < 2 else contact.hy)
+        return (x - back * dx, y - back * dy), (x + (edge + out) * dx, y + (edge + out) * dy)
+
     def _unwire(self, wire: WirePath) -> list[Edit | Command]:
-        """Cut a wire and draw the two contacts again that it bit into."""
+        """Cut a wire and draw again what else was cut: its two contacts, and others that it ran over."""
         (spec,) = self.view.layers_of("contact")
-        again = [AddPolygon(spec.name, _rounded(self.contact(p).corners)) for p in (wire.a, wire.b)]
-        return [self._cut_wire(spec.name, wire), *again]
+        cut = self._cut_wire(spec.name, wire)
+        return [cut, *self._redrawn(spec.name, shapely.Polygon(cut.points), -1)]
+
+    def _redrawn(self, layer: str, hole: Any, skip: int) -> list[Edit | Command]:
+        """Contacts of all rows but one, and wires, that meet a cut."""
+        contacts = [c for k, row in enumerate(self.rows) if k != skip for c in row.contacts]
+        again: list[Edit | Command] = [
+            AddPolygon(layer, _rounded(c.corners)) for c in contacts if hole.intersects(shapely.Polygon(c.corners))
+        ]
+        crossed = [w for w in self.wires if hole.intersects(shapely.LineString(w.points).buffer(w.width / 2))]
+        return [*again, *(AddPath(layer, w.points, w.width) for w in crossed)]
 
     @staticmethod
     def _cut_wire(layer: str, wire: WirePath) -> Cut:
@@ -456,9 +484,8 @@ class Desk:
         edits: list[Edit | Command] = []
         for wire in [w for w in self.wires if k in (w.a[0], w.b[0])]:
             self.wires.remove(wire)
-            other = [p for p in (wire.a, wire.b) if p[0] != k]
-            edits.append(self._cut_wire(spec.name, wire))
-            edits += [AddPolygon(spec.name, _rounded(self.contact(p).corners)) for p in other]
+            cut = self._cut_wire(spec.name, wire)
+            edits += [cut, *self._redrawn(spec.name, shapely.Polygon(cut.points), k)]
         row = self.rows[k]
         for layer, rects in row.shapes.items():
             hull = shapely.MultiPoint([c for r in rects for c in r.grown(0.02).corners]).convex_hull
@@ -500,16 +527,6 @@ class Desk:
 
 def _rounded(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     return tuple((round(float(x), 3), round(float(y), 3)) for x, y in points)
-
-
-def _exit(contact: Rect, side: int, out: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return a point inside a contact and one straight out of one of its sides."""
-    sign = 1.0 if side % 2 else -1.0
-    half = contact.hx if side < 2 else contact.hy
-    inner, outer = sign * (half - min(0.15, half)), sign * (half + out)
-    if side < 2:
-        return contact.at(inner, 0.0), contact.at(outer, 0.0)
-    return contact.at(0.0, inner), contact.at(0.0, outer)
 
 
 def chamfered(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

@@ -20,6 +20,7 @@ from edagym.wrappers.fet_rectangle import ANGLE, LENGTH_UM, RegionRectangle, She
 from edagym.wrappers.fet_training import DenseCredit
 
 _VIA_WIDTH = to_width(0.06, 1.0)  # 12 % of the local width: well inside contacts of 75 %
+_VIA_LENGTH_UM = 0.16
 _PAD_INSET_UM = 0.05
 _SPARE_UM = 0.12  # room about vias beyond the rule, across the flake
 _SUBMIT = np.array([1, -1, -1, 0, 0, 0, 0, 0], np.float32)
@@ -57,7 +58,7 @@ def plan(sheet: Sheet, k: int) -> list[np.ndarray]:
                 rect = rect.grown(0.0, _SPARE_UM)
             action = _action(sheet, spine, edit.layer, rect)
             if role == "via":
-                action[6] = _VIA_WIDTH
+                action[5], action[6] = to_log(_VIA_LENGTH_UM, LENGTH_UM), _VIA_WIDTH
             elif role == "pad cover":
                 action[6] = _action(sheet, spine, edit.layer, rect.grown(0.0, _PAD_INSET_UM))[6]
             actions.append(action)
