@@ -94,7 +94,7 @@ def kill_and_resume(tmp_path: Path, *, kills: int, attempts: int, workers: int) 
 
 
 def test_a_few_kills(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, kills=3, attempts=20, workers=0)
+    kill_and_resume(tmp_path, kills=3, attempts=25, workers=0)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ pytest.importorskip("openai")
 
 POLICY = "evaluate_policies:Asker"
 FAULTS = ("500", "429", "hang", "close", "garbage", "no completion")
-HANG_S = 1.0
+HANG_S = 4.0
 CANARY = "sk-canary-7f3d9a"
 
 Fault = Callable[[int, str], str]
@@ -83,7 +83,7 @@ def server(fault: Fault) -> Iterator[dict[str, Any]]:
     thread = threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     url = f"http://127.0.0.1:{host.server_address[1]}/v1"
-    model = {"model": "m", "base_url": url, "timeout_s": 0.3, "backoff_s": 0.0, "api_key_env": "EVALUATE_TEST_KEY"}
+    model = {"model": "m", "base_url": url, "backoff_s": 0.0, "api_key_env": "EVALUATE_TEST_KEY"}
     try:
         yield {"model": model, "served": served}
     finally:
@@ -92,8 +92,8 @@ def server(fault: Fault) -> Iterator[dict[str, Any]]:
         host.server_close()
 
 
-def ask(found: dict[str, Any], *, model_retries: int, **kwargs: Any) -> list[dict[str, Any]]:
-    options = {"model": {**found["model"], "retries": model_retries}}
+def ask(found: dict[str, Any], *, model_retries: int, timeout_s: float = 3.0, **kwargs: Any) -> list[dict[str, Any]]:
+    options = {"model": {**found["model"], "retries": model_retries, "timeout_s": timeout_s}}
     return evaluate(POLICY, ["FET-L1"], options=options, progress=False, **kwargs)
 
 
@@ -104,7 +104,8 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stormy_server_costs_no_attempt_its_verdict(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    weather = [str(rng.choice(FAULTS)) if rng.random() < 0.6 else "ok" for _ in range(400)]
+    quick = [kind for kind in FAULTS if kind != "hang"]
+    weather = [str(rng.choice(quick)) if rng.random() < 0.6 else "ok" for _ in range(400)]
     weather[: len(FAULTS)] = FAULTS  # each kind at least once
 
     def storm(number: int, asked: str) -> str:
@@ -136,7 +137,7 @@ def test_a_dead_server_is_no_failure_of_the_agent(tmp_path: Path, kind: str) -> 
         return kind if "L1/case_1 " in asked else '{"op": "submit"}'
 
     with server(dead_for_one) as found:
-        lost, scored = ask(found, model_retries=1, retries=1, tasks=tasks, out=out)
+        lost, scored = ask(found, model_retries=1, retries=1, timeout_s=1.0, tasks=tasks, out=out)
     assert (lost["error_type"], lost["paper_success"], lost["verdict"], lost["reward"]) == (
         "ModelError",
         None,
@@ -151,4 +152,4 @@ def test_a_dead_server_is_no_failure_of_the_agent(tmp_path: Path, kind: str) -> 
         again = ask(well, model_retries=1, retries=1, tasks=tasks, out=out, resume=True, retry_missing=True)
     assert [r["error_type"] for r in again] == [None, None]
     assert again[1] == scored
-    assert len(well["served"]) == 1
+    assert set(well["served"]) == {"ok"}
