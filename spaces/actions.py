@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
@@ -227,6 +227,22 @@ class EditSpace(Dict):
                 raise EditError("width out of range", field="width", value=edit.width, allowed=f"0..{MAX_WIDTH_UM} um")
             out["width"] = np.array(edit.width, np.float32)
         return out
+
+    def read(self, action: Any, layers: Sequence[str]) -> Action:
+        """Return the edit or command of an action in any form: itself, its JSON form, or arrays (`to_edit`).
+
+        Args:
+            action: The action.
+            layers: Names of the layer table, in order.
+
+        Raises:
+            EditError: As `to_edit` and `action_from_json`.
+        """
+        if isinstance(action, Command) or type(action) in OP_NAMES:
+            return cast(Action, action)
+        if isinstance(action, Mapping) and isinstance(action.get("op"), str):
+            return action_from_json(action)
+        return self.to_edit(action, layers)
 
     # -- arrays <-> JSON and text ----------------------------------------------------------------------------------
 

@@ -237,6 +237,22 @@ class DRCActionSpace(Dict):
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as e:
             raise EditError(f"malformed action ({type(e).__name__}: {e})", allowed=list(self.spaces)) from e
 
+    def read(self, action: Any, context: ActionContext) -> DRCAction:
+        """Return the edit, query or command of an action in any form: itself, its JSON form, or arrays (`to_edit`).
+
+        Args:
+            action: The action.
+            context: The tables that arrays point into.
+
+        Raises:
+            EditError: As `to_edit` and `drc_action_from_json`.
+        """
+        if isinstance(action, AddShape | ChangeShape | MoveCell | Query | Command):
+            return action
+        if isinstance(action, Mapping) and isinstance(action.get("op"), str):
+            return drc_action_from_json(action)
+        return self.to_edit(action, context)
+
     # -- edits -> arrays -------------------------------------------------------------------------------------------
 
     def from_edit(self, edit: DRCAction, context: ActionContext) -> dict[str, Any]:

@@ -42,6 +42,20 @@ MAX_LIST = 1024
 _TERMINATES = ("success", "submit", "declare_infeasible")
 
 
+def verdict_summary(verdict: Verdict | None, criterion: Criterion) -> dict[str, Any]:
+    """Return what ``info["verdict"]`` says of a verdict: plain numbers and strings, -1 and empty for None."""
+    if verdict is None:
+        return {"paper": -1, "strict": -1, "share_passed": -1.0, "failed": "", "messages": ""}
+    failed = verdict.failed(criterion)
+    return {
+        "paper": int(verdict.paper_success),
+        "strict": int(verdict.strict_success),
+        "share_passed": float(verdict.share_passed(criterion)),
+        "failed": ", ".join(c.id for c in failed),
+        "messages": "\n".join(c.message for c in failed),
+    }
+
+
 class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     """Base environment: task choice, budget, verification, rewards, snapshots, replay and traces.
 
@@ -112,17 +126,7 @@ class EditEnv(gym.Env[Observation, Any], Generic[TaskT, EditT]):
     def _set_seen(self, verdict: Verdict | None) -> None:
         """Remember the verdict that the agent has paid for."""
         self._seen = verdict
-        if verdict is None:
-            self._verdict_info = {"paper": -1, "strict": -1, "share_passed": -1.0, "failed": "", "messages": ""}
-            return
-        failed = verdict.failed(self.criterion)
-        self._verdict_info = {
-            "paper": int(verdict.paper_success),
-            "strict": int(verdict.strict_success),
-            "share_passed": float(verdict.share_passed(self.criterion)),
-            "failed": ", ".join(c.id for c in failed),
-            "messages": "\n".join(c.message for c in failed),
-        }
+        self._verdict_info = verdict_summary(verdict, self.criterion)
 
     # -- the episode as others see it ------------------------------------------------------------------------------
 

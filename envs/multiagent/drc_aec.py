@@ -136,7 +136,11 @@ class DRCProposerCriticEnv(AECEnv):
         self._see(observation, info)
 
     def step(self, action: Any) -> None:
-        """Run the selected agent's action; a proposal that cannot be read is refused at once, and charged."""
+        """Run the selected agent's action; a proposal that cannot be read is refused at once, and charged.
+
+        Args:
+            action: A proposal in any form that `DRCActionSpace.read` takes, or the critic's action.
+        """
         if not self.agents:
             raise ResetNeeded("there are no agents: the episode is over (or never began), call reset()")
         agent = self.agent_selection
@@ -153,7 +157,7 @@ class DRCProposerCriticEnv(AECEnv):
 
     def _propose(self, action: Any) -> None:
         try:
-            self._set_proposal(self._env.action_space.to_edit(action, self._env.context))
+            self._set_proposal(self._env.action_space.read(action, self._env.context))
         except EditError as e:
             self._dispatched(self._env.refuse(str(e)))
             return
@@ -162,7 +166,7 @@ class DRCProposerCriticEnv(AECEnv):
 
     def _judge(self, action: Any) -> None:
         assert self._proposal is not None
-        chosen: DRCAction | None = self._proposal
+        chosen: DRCAction = self._proposal
         refusal = ""
         try:
             row = int(action["verdict"])

@@ -123,6 +123,9 @@ class FETParallelEnv(ParallelEnv):
     def step(self, actions: Agents) -> tuple[Agents, Agents, Agents, Agents, Agents]:
         """Run one action of every agent; see the module docstring.
 
+        Args:
+            actions: By agent, in any form that `EditSpace.read` takes.
+
         Returns:
             Observations, rewards, terminations, truncations and infos by agent. ``edit_error`` in an agent's info is
             about its own edit.
@@ -134,7 +137,7 @@ class FETParallelEnv(ParallelEnv):
         result: StepResult | None = None
         for agent in agents:
             try:
-                action = self.action_spaces[agent].to_edit(actions[agent], layers)
+                action = self.action_spaces[agent].read(actions[agent], layers)
             except EditError as e:
                 result = self._env.refuse(str(e))
             else:
