@@ -9,6 +9,7 @@ import shutil
 import gymnasium as gym
 import numpy as np
 import pytest
+from rl_stacks import StandInFlow
 
 import edagym
 from edagym.errors import PolicyError, TaskError
@@ -16,8 +17,10 @@ from edagym.errors import PolicyError, TaskError
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
+import torch
+
 from edagym.baselines.policies import Attempt
-from edagym.baselines.rl.checkpoint import checkpoints, load_policy, state_hash
+from edagym.baselines.rl.checkpoint import SHIPPED, checkpoints, load_policy, shipped_names, state_hash
 from edagym.baselines.rl.compare import compare_with_random
 from edagym.baselines.rl.policy import RLPolicy
 from edagym.baselines.rl.presets import Preset, load_preset, preset_names
@@ -216,6 +219,25 @@ def test_bad_changes_are_named(changes, field):
     with pytest.raises(TaskError) as e:
         load_preset("ppa-knobs", changes)
     assert e.value.field == field
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_policies_are_what_their_metadata_say(name):
+    checkpoint = load_policy(name)
+    state = {key: torch.from_numpy(array) for key, array in checkpoint.weights.items()}
+    assert state_hash(state) == checkpoint.metadata["hash"]
+    card = (SHIPPED / f"{name}.md").read_text(encoding="utf-8")
+    assert checkpoint.metadata["hash"][:16] in card
+    assert (SHIPPED / f"{name}.npz").stat().st_size <= 2_000_000
+    assert not RLPolicy(name).privileged
+
+
+@pytest.mark.parametrize(("name", "env_id"), [("drc-edit", "DRC-Essential-L1-v0"), ("ppa-knobs", "PPA-Area-L1-v0")])
+def test_shipped_policies_act(name, env_id):
+    options = {"backend": StandInFlow()} if name == "ppa-knobs" else {}
+    env = gym.make(env_id, **options).unwrapped
+    env.reset(seed=0)
+    assert _episode(RLPolicy(name), env)["steps"]
 
 
 def test_unknown_presets_and_policies_are_refused(tmp_path):
