@@ -19,7 +19,7 @@ from edagym.baselines.report.text import csv_text, markdown
 from edagym.baselines.tables import level_of
 from edagym.errors import TaskError
 
-MAX_TRACES = 300
+MAX_TRACES = 150
 MAX_BYTES = 24_000_000
 """Bytes of all steps in the page; attempts that do not fit any more are listed without them."""
 

@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--csv", metavar="FILE", help="also write the measures as CSV")
     parser.add_argument("--title", default="Evaluation report", help="title of the page (default: %(default)s)")
     parser.add_argument(
-        "--max-traces", type=int, default=300, metavar="N", help="attempts with steps, at most (default: %(default)s)"
+        "--max-traces", type=int, default=150, metavar="N", help="attempts with steps, at most (default: %(default)s)"
     )
     parser.add_argument(
         "--max-mb", type=float, default=24.0, metavar="MB", help="size of their steps, at most (default: %(default)g)"
