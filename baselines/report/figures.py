@@ -146,10 +146,10 @@ def share_bars(rows: Sequence[tuple[str, Sequence[tuple[int, float, str]]]], lab
         for arm, share, said in bars:
             width = max((WIDTH - 90) * share, 1.0)
             parts.append(
-                f'<rect class="bar {arm_class(arm)}" x="0" y="{y:.1f}" width="{width:.1f}" height="9" rx="2"/>'
+                f'<rect class="bar {arm_class(arm)}" x="0" y="{y:.1f}" width="{width:.1f}" height="11" rx="2"/>'
             )
-            parts.append(_text(width + 6, y + 8.5, said, "tick"))
-            y += 14
+            parts.append(_text(width + 6, y + 10.5, said, "tick"))
+            y += 18
         y += 9
     return _svg(max(y, 20), parts, label)
 
