@@ -7,12 +7,14 @@ vector in a Dict.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
+from edagym.envs.core.tasks import Prepared
 from edagym.envs.fet.construct.shapes import Flake
 from edagym.envs.fet.construct.spine import medial_paths, sweep
 from edagym.spaces.drc_queries import KINDS
@@ -95,7 +97,6 @@ class Raster(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorA
         self.observation_space = (
             gym.spaces.Dict({"raster": picture, "vector": env.observation_space}) if self._plain else picture
         )
-        self._fixed: tuple[Any, np.ndarray] | None = None
 
     def observation(self, observation: Any) -> Any:
         """Return the picture, or picture and vector."""
@@ -104,14 +105,18 @@ class Raster(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorA
         if isinstance(view, DRCView):
             picture = _drc_picture(view, known(self.env, observation), self.size)
         else:
-            if self._fixed is None or self._fixed[0] is not view:
-                self._fixed = (view, _flakes(view, self.size))
-            picture = _fet_picture(view, base.layout, self._fixed[1], self.size)
+            picture = _fet_picture(view, base.layout, _fixed_channels(self.size)(view), self.size)
         return {"raster": picture, "vector": observation} if self._plain else picture
 
 
 def _scaled(points: Any, centre: np.ndarray, half: float, size: int) -> np.ndarray:
     return (np.asarray(points, float) - centre + half) * (size / (2 * half))
+
+
+@cache
+def _fixed_channels(size: int) -> Prepared[np.ndarray]:
+    """Return what makes `_flakes` of a view, and keeps it while the view is among the last ones."""
+    return Prepared(lambda view: _flakes(view, size), 256)
 
 
 def _flakes(view: TaskView, size: int) -> np.ndarray:

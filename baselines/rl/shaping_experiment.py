@@ -1,11 +1,11 @@
 """What shaped rewards and a curriculum do for learning: `python -m edagym.baselines.rl.shaping_experiment`.
 
-Three arms learn the same thing, one globally back-gated transistor on one flake by rectangles (``FET-Train-v0``, L1):
+Three arms learn the same thing, two globally back-gated transistors on one flake by rectangles (``FET-Train-v0``, L2):
 
 - ``sparse``: 1 for a passing layout, else 0.
 - ``shaped``: the same, and the change of a potential, the share of checks passed and transistors formed
   (`edagym.wrappers.reward.Shaped`); the optimal policy is the same.
-- ``curriculum``: sparse, but compact flakes (tier G1) first.
+- ``curriculum``: sparse, but tasks that ask for one transistor first.
 
 Arms differ in nothing else; tasks are pooled alike. Checkpoints are evaluated on fresh tasks of the full distribution,
 the same for all, with the sparse reward's own success. Results are a CSV (one row per checkpoint) and a figure.
@@ -32,8 +32,8 @@ from edagym.baselines.rl.trainer import make_env, segment_seed, train
 from edagym.wrappers.curriculum import Curriculum
 from edagym.wrappers.reward import Shaped
 
-TARGET: dict[str, Any] = {"level": "L1", "architecture": "global_back_gated"}
-EASY: dict[str, Any] = {**TARGET, "tier": "G1"}
+TARGET: dict[str, Any] = {"level": "L2", "architecture": "global_back_gated", "n_regions": 1, "demand": 2}
+EASY: dict[str, Any] = {**TARGET, "demand": 1}
 GAMMA = 0.98
 ARMS: dict[str, dict[str, Any]] = {
     "sparse": {"stages": [TARGET]},
@@ -54,7 +54,7 @@ def dress(
         shaped: Whether to add `Shaped`.
         pool: Tasks kept per stage.
     """
-    dressed: gym.Env[Any, Any] = Curriculum(env, stages=stages, threshold=0.6, window=30, revisit=0.1, pool=pool)
+    dressed: gym.Env[Any, Any] = Curriculum(env, stages=stages, threshold=0.4, window=30, revisit=0.1, pool=pool)
     return Shaped(dressed, gamma=GAMMA) if shaped else dressed
 
 
