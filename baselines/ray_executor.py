@@ -144,7 +144,7 @@ class RayExecutor:
 
         self._ray = ray
         self.capacity = workers or max(int(ray.cluster_resources().get("CPU", 1) / self._cluster.cpus), 1)
-        self._actor = ray.remote(**self._cluster.options(), max_restarts=0)(_Slot)
+        self._actor: Any = ray.remote(**self._cluster.options(), max_restarts=0)(_Slot)
         self._timeout = timeout_s
         self._queue: deque[Job] = deque()
         self._starting: dict[Any, Any] = {}  # ref of `ready` -> actor: it may wait for resources for long
@@ -162,7 +162,7 @@ class RayExecutor:
             self._busy[actor.run.remote(job)] = (actor, job)
         wanted = min(self.capacity - len(self._busy) - len(self._idle), len(self._queue)) - len(self._starting)
         for _ in range(wanted):
-            actor = self._actor.remote(self._timeout)
+            actor: Any = self._actor.remote(self._timeout)
             self._starting[actor.ready.remote()] = actor
 
     def wait(self) -> tuple[Job, Result]:
