@@ -162,8 +162,8 @@ class RayExecutor:
             self._busy[actor.run.remote(job)] = (actor, job)
         wanted = min(self.capacity - len(self._busy) - len(self._idle), len(self._queue)) - len(self._starting)
         for _ in range(wanted):
-            actor: Any = self._actor.remote(self._timeout)
-            self._starting[actor.ready.remote()] = actor
+            new: Any = self._actor.remote(self._timeout)
+            self._starting[new.ready.remote()] = new
 
     def wait(self) -> tuple[Job, Result]:
         """Return a finished job."""
