@@ -74,6 +74,19 @@ def test_a_killed_run_goes_on_to_the_same_weights(algo, tmp_path):
     assert again["hash"] == whole["hash"]
 
 
+@pytest.mark.slow
+def test_a_killed_run_with_a_curriculum_goes_on_to_the_same_weights(tmp_path):
+    from edagym.baselines.rl.shaping_experiment import preset
+
+    chosen = preset("curriculum", 0, 1_024, 512)
+    whole = train(chosen, tmp_path / "whole", progress=False)
+    shutil.copytree(tmp_path / "whole" / "checkpoints" / checkpoints(tmp_path / "whole")[0].name, tmp_path / "kept")
+    part = tmp_path / "part"
+    shutil.copytree(tmp_path / "kept", part / "checkpoints" / checkpoints(tmp_path / "whole")[0].name)
+    again = train(chosen, part, resume=True, progress=False)
+    assert again["hash"] == whole["hash"]
+
+
 def test_equal_seeds_give_equal_weights_and_others_do_not(run, tmp_path):
     _, first = run
     assert train(small(), tmp_path / "b", progress=False)["hash"] == first["hash"]

@@ -190,6 +190,25 @@ def test_a_curriculum_goes_on_from_its_state():
     assert again.stage == 2
 
 
+def test_pools_keep_tasks_per_stage():
+    env, inner = _curriculum(revisit=0.0, pool=3)
+    action, tasks = env.action_space.sample(), []
+    inner.outcome = False
+    for i in range(24):
+        env.reset(seed=1 if i == 0 else None)
+        tasks.append(env.unwrapped.task.id)
+        env.step(action)
+    assert len(set(tasks[:3])) == 3
+    assert 3 < len(set(tasks)) < 16  # old ones come again, and now and then a new one
+    env.stage = 1
+    env.reset()
+    assert env.unwrapped.view.demand == (2,)
+    assert env.unwrapped.task.id not in tasks
+    env.stage = 0
+    env.reset(seed=1)
+    assert env.unwrapped.task.id == tasks[0]  # a seed begins anew
+
+
 def test_the_default_stages_make_tasks():
     env = Curriculum(gym.make("FET-Train-v0", disable_env_checker=True), revisit=0.0)
     for stage, wanted in enumerate(FET_STAGES):

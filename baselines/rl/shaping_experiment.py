@@ -151,15 +151,12 @@ def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         writer.writerows(rows)
 
 
-def plot(rows: Sequence[Mapping[str, Any]], path: Path | None = None) -> Any:
-    """Draw learning curves: a thin line per seed, a thick one for their mean; return the figure."""
-    import matplotlib
+def plot(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Draw learning curves as a PNG: a thin line per seed, a thick one for their mean."""
+    from matplotlib.figure import Figure
 
-    if path is not None:
-        matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
     for number, arm in enumerate(dict.fromkeys(str(r["arm"]) for r in rows)):
         own = [r for r in rows if r["arm"] == arm]
         colour = f"C{number}"
@@ -172,10 +169,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path | None = None) -> Any:
     axes.set(xlabel="training steps", ylabel="success on fresh tasks (%)", ylim=(0, 100))
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-    return figure
+    figure.savefig(path, dpi=110)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
