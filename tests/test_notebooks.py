@@ -24,7 +24,12 @@ def pictures(notebook: Any) -> int:
     return sum(not {"image/svg+xml", "image/png"}.isdisjoint(o.get("data", {})) for o in outputs)
 
 
-NEEDS = {"llm_agent": ("openai",), "ppa_tradeoffs": ("pyosys", "matplotlib"), "train_ppo": ("sb3_contrib", "matplotlib")}
+NEEDS = {
+    "llm_agent": ("openai",),
+    "ppa_tradeoffs": ("pyosys", "matplotlib"),
+    "reward_shaping": ("stable_baselines3", "matplotlib"),
+    "train_ppo": ("sb3_contrib", "matplotlib"),
+}
 """Packages beyond the notebook machinery, which are in extras."""
 
 
