@@ -27,6 +27,7 @@ class Bookmark:
     """A place in an attempt to return to. Opaque: a snapshot holds the whole task, its hidden part included."""
 
     _snapshot: dict[str, Any]
+    _attempt: object
 
 
 class Attempt:
@@ -48,6 +49,7 @@ class Attempt:
         self._env = env
         self._root = env
         self._privileged = privileged
+        self._identity = object()
         self._start = self.snapshot()
         self.rng = np.random.default_rng(seed)
         self.notes: list[dict[str, Any]] = []
@@ -143,10 +145,13 @@ class Attempt:
 
     def snapshot(self) -> Bookmark:
         """Return a place to `restore`."""
-        return Bookmark(self._env.snapshot())
+        return Bookmark(self._env.snapshot(), self._identity)
 
     def restore(self, place: Bookmark) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Go to a place in this attempt or a fork of it; raises `PolicyError` once the episode is over."""
+        """Go to a place in this attempt or a fork of it; raises `PolicyError` for others, and once the episode is over."""
+        if place._attempt is not self._identity:
+            # It may be of an easier task, or of a richer attempt at this one.
+            raise PolicyError("a place in another attempt", field="place", allowed="bookmarks of this attempt")
         if self._root.ended:
             raise PolicyError("the episode is over", field="ended", value=self._root.ended)
         # A fork that used up the budget has ended; the attempt may still submit what it drew.

@@ -164,7 +164,7 @@ def run_attempt(
     own_seed = attempt_seed(suite, env.observe()[1]["task_id"], episode, seed)
     meter = _Meter(cpu_limit_s)
     total, refused, unread, env_wall = 0.0, 0, 0, 0.0
-    unfinished, error_type, error, trace = False, None, "", None
+    unfinished, rewarded, error_type, error, trace = False, False, None, "", None
     if attempt is None:
         attempt = begin_attempt(env, policy, suite=suite, episode=episode, seed=seed)
     try:
@@ -179,8 +179,6 @@ def run_attempt(
                 unread += not env.ended
             if env.ended:
                 # The policy ended the episode through its attempt; what it returned can change nothing any more.
-                if not env.observe()[1]["error"]:
-                    total += float(env.reward_fn(None, env.verdict, True))
                 break
             before = time.perf_counter()
             try:
@@ -195,17 +193,24 @@ def run_attempt(
             observation, reward, _, _, info = result
             refused += bool(info["edit_error"]) and not unreadable
             total += reward
+            rewarded = bool(env.ended)
     except _OutOfTime:
-        unfinished = True
+        unfinished = not env.ended
     except ToolError as e:
-        error_type, error = type(e).__name__, str(e)
+        # What fails after the end takes no verdict away: else a policy could trade a failure for another try.
+        if not env.ended:
+            error_type, error = type(e).__name__, str(e)
     except Exception as e:
         if not keep_crashes:
             raise
-        error_type, error, trace = POLICY_CRASH, f"{type(e).__name__}: {e}", "".join(format_exception(e))
+        trace = "".join(format_exception(e))
+        if not env.ended:
+            error_type, error = POLICY_CRASH, f"{type(e).__name__}: {e}"
     info = env.observe()[1]
     if info["error"] and error_type is None:
         error_type, error = env.error_type, info["error"]
+    if env.ended and not rewarded and not info["error"]:
+        total += float(env.reward_fn(None, env.verdict, True))
     verdict = None if error_type or unfinished else env.verdict
     ended = info["ended"]
     if unfinished:
@@ -266,25 +271,33 @@ def notes_of(attempt: Attempt) -> list[dict[str, Any]]:
 
 def _settings(policy: Policy) -> dict[str, Any]:
     settings = getattr(policy, "settings", None)
-    return dict(settings()) if callable(settings) else {}
+    try:
+        return dict(settings()) if callable(settings) else {}
+    except Exception as e:  # the attempt is over: nothing that a policy says of itself may take its verdict away
+        return {"fault": f"settings: {type(e).__name__}: {e}"}
 
 
 def _model_use(attempt: Attempt, unread: int) -> dict[str, Any]:
     """Return tokens, cost and counts of the model calls of an attempt; the cost is None unless every call has one."""
     calls = [note for note in notes_of(attempt) if note["kind"] == "model"]
-    usage = [dict(note.get("usage") or {}) for note in calls]
+    usage = [u if isinstance(u := note.get("usage"), Mapping) else {} for note in calls]
     costs = [u.get("cost") for u in usage]
     return {
         # A scaffold that deals with an unreadable reply itself says so in its notes only.
         "unreadable": max(unread, sum(note.get("parsed") is False for note in calls)),
         "tokens": {
-            "prompt": sum(int(u.get("prompt_tokens") or 0) for u in usage),
-            "completion": sum(int(u.get("completion_tokens") or 0) for u in usage),
+            "prompt": sum(_count(u.get("prompt_tokens")) for u in usage),
+            "completion": sum(_count(u.get("completion_tokens")) for u in usage),
         },
-        "cost": sum(costs) if costs and None not in costs else None,
+        "cost": sum(costs) if costs and all(isinstance(c, int | float) for c in costs) else None,
         "model_calls": len(calls),
-        "model_retries": sum(int(note.get("retries") or 0) for note in calls),
+        "model_retries": sum(_count(note.get("retries")) for note in calls),
     }
+
+
+def _count(value: Any) -> int:
+    """Return a count that a policy noted; 0 for what is none."""
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def attempt_files(env: Env, attempt: Attempt, *, pictures: bool = False) -> dict[str, bytes]:
@@ -302,13 +315,20 @@ def attempt_files(env: Env, attempt: Attempt, *, pictures: bool = False) -> dict
     notes = notes_of(attempt)
     if notes:
         # Whatever a policy notes, it costs no verdict: other objects are written as texts, half characters escaped.
-        lines = (json.dumps(note, ensure_ascii=False, default=repr) + "\n" for note in notes)
-        files["notes.jsonl"] = "".join(lines).encode("utf-8", "backslashreplace")
+        files["notes.jsonl"] = "".join(map(_note_line, notes)).encode("utf-8", "backslashreplace")
     if isinstance(env, FETEnv) and not env.task_ids:
         files["task.json"] = env.task.to_json().encode()
     if pictures:
         files["layout.png"] = _picture(env)
     return files
+
+
+def _note_line(note: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(note, ensure_ascii=False, default=repr) + "\n"
+    except (TypeError, ValueError, RecursionError) as e:  # keys that are no texts, circles, abysses
+        plain = {name: note[name] for name in ("n", "step", "kind")}
+        return json.dumps({**plain, "text": f"[cannot be written: {type(e).__name__}]"}, default=repr) + "\n"
 
 
 def _picture(env: Env) -> bytes:

@@ -167,3 +167,37 @@ class Mumbler(Submitting):
     def settings(self) -> dict[str, Any]:
         """Return something that is no JSON, or nothing."""
         return {"set": {1}} if self.settings_too else {}
+
+
+class Sore(Submitting):
+    """Submits through its attempt, sees that it has failed, and tries to have the attempt not count."""
+
+    name = "sore"
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def settings(self) -> dict[str, Any]:
+        """Say nothing, or fail."""
+        if self.how == "settings":
+            raise RuntimeError("no settings")
+        return {}
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> Any:
+        """Submit, then fail."""
+        self.attempt.apply(Command.SUBMIT)
+        circle: list[Any] = []
+        circle.append(circle)
+        if self.how == "keys":
+            self.attempt.note("plan", data={(1, 2): 3})
+        if self.how == "circle":
+            self.attempt.note("plan", data=circle)
+        if self.how == "usage":
+            self.attempt.note("model", usage="none", retries="few")
+        if self.how == "tool":
+            raise ToolError("the model server is away")
+        if self.how == "bug":
+            raise KeyError("no such thing")
+        while self.how == "slow":
+            sum(range(1000))
+        return Command.SUBMIT

@@ -22,14 +22,14 @@ MAX_STARTS = 2_000
 MAX_DEPTH = 64
 """Deepest nesting that is read."""
 
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THINKING = re.compile(r"<(/?)(think|thinking|reasoning)>", re.IGNORECASE)
 _UNITS = {"": 1.0, "um": 1.0, "µm": 1.0, "μm": 1.0, "micron": 1.0, "microns": 1.0, "nm": 1e-3, "mm": 1e3}
 _LENGTH = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zµμ]*)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-_SKIP = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_SKIP = re.compile(r"(?:\s|//[^\n]*|/\*.{0,4000}?\*/)*", re.DOTALL)
 _STRINGS = {q: re.compile(rf"{q}(?:[^{q}\\]|\\.)*{q}", re.DOTALL) for q in "\"'"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -56,7 +56,7 @@ def parse_values(text: str) -> list[Any]:
     Args:
         text: The reply.
     """
-    text = _THINKING.sub(" ", text[:MAX_REPLY])
+    text = _without_thinking(text[:MAX_REPLY])
     found: list[Any] = []
     at = 0
     for _ in range(MAX_STARTS):
@@ -67,6 +67,21 @@ def parse_values(text: str) -> list[Any]:
             found.append(value)
     # Half of a surrogate pair is no text: it cannot be written to a file or sent.
     return found if _HALVES.search(text) is None else [_whole_text(v) for v in found]
+
+
+def _without_thinking(text: str) -> str:
+    """Return a text without what stands between tags of reasoning; a tag that nothing closes stays."""
+    tags = [(m[2].lower(), bool(m[1]), m.start(), m.end()) for m in _THINKING.finditer(text)]
+    last = {name: start for name, closes, start, _ in tags if closes}
+    kept: list[str] = []
+    at, inside = 0, ""
+    for name, closes, start, end in tags:
+        if inside == name and closes:
+            inside, at = "", end
+        elif not inside and not closes and last.get(name, -1) > start:
+            kept.append(text[at:start])
+            inside = name
+    return " ".join([*kept, text[at:]])
 
 
 def _whole_text(value: Any) -> Any:
