@@ -33,7 +33,8 @@ from edagym.spaces.drc_queries import Query
 from edagym.task_assets.fet.task import FETTask, Region, Rule, TaskView
 from edagym.verifiers.verdict import Verdict
 
-_FINAL = (Command.SUBMIT, Command.DECLARE_INFEASIBLE)
+FINAL = (Command.SUBMIT, Command.DECLARE_INFEASIBLE)
+"""Commands by which an agent says that it has finished."""
 
 
 # -- what belongs to one flake -----------------------------------------------------------------------------------------
@@ -128,16 +129,19 @@ class FlakeAttempt(Attempt):
             An observation in `edagym.envs.fet.observation.observation_space`: the own flake in row 0, the shapes of the
             whole team, and flags of the own part of the last verdict; and the info of `EditEnv` with that part.
         """
-        verdict = self.verdict
-        seen = verdict_summary(verdict, self.criterion)
+        verdict, mine = self.verdict, self.own_info(info)
         own = {key: np.copy(array) for key, array in self._static.items()}
         for key in ("shape_points", "shape_n_points", "shape_layer", "budget_left", "inputs_changed"):
             own[key] = np.copy(observation[key])
         own["last_checks"] = check_flags(verdict, self.criterion)
         own["last_transistors"] = found_transistors(verdict, self._view.regions)
-        own["last_share"] = np.array((seen["share_passed"],), np.float32)
+        own["last_share"] = np.array((mine["verdict"]["share_passed"],), np.float32)
         own["last_edit_error"] = np.array((bool(info["edit_error"]),), np.int8)
-        return own, {**info, "verdict": seen}
+        return own, mine
+
+    def own_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an agent's info with the own part of the last verdict."""
+        return {**info, "verdict": verdict_summary(self.verdict, self.criterion)}
 
     def apply(self, action: Any) -> NoReturn:
         """Refuse: what is not the agent's turn is not done."""
@@ -233,7 +237,7 @@ class FlakeTeam:
             queue.extend(action if isinstance(action, list | tuple) else [action])
         # An empty list names no edit; the environment refuses it.
         action = queue.popleft() if queue else {}
-        if self._command(action) in _FINAL:
+        if self._command(action) in FINAL:
             self._final[agent] = action
         return action
 

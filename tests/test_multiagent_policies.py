@@ -166,7 +166,7 @@ def test_actions_in_every_form_and_lists():
     forms = [device(0)[:2], arrays, [], {"op": "fly"}, EditSpace().from_edit(Command.SUBMIT, layers)]
     policies, episode = seated(env, forms, [*device(20), {"op": "declare_infeasible"}])
     steps = episode.trace["steps"]
-    drawn = [s["action"] for s in steps if s["action"] and s["action"]["op"] == "add_polygon"]
+    drawn = [s["action"] for s in steps if s["action"]["op"] == "add_polygon"]
     assert len(drawn) == 6
     assert {edit_from_json(a) for a in drawn} == {*device(0), *device(20)}
     assert episode.info["ended"] == "declare_infeasible"
@@ -221,7 +221,7 @@ def test_random_proposals_and_a_critic_that_checks():
     worse = AddShape("M3", ((2500, 0), (2500, 30), (2505, 30), (2505, 0)))
     proposer = Scripted(drc_edit_to_json(worse), worse, Command.VERIFY, Command.SUBMIT)
     judged = run_pair(env, proposer, RuleCritic())
-    assert [s["action"] and s["action"]["op"] for s in judged.trace["steps"]] == [None, "check", "submit"]
+    assert [s["action"]["op"] for s in judged.trace["steps"]] == ["unreadable", "check", "submit"]
     assert judged.info["charged"] == 2 * 2 + 1 + 1  # two looks, the last veto, the check
     assert proposer.seen[1][1]["edit_error"] == ""
     assert set(proposer.seen[0][0]) == set(env.unwrapped_env.observation_space.spaces)

@@ -38,19 +38,24 @@ def random_action(rng: np.random.Generator) -> Chooser:
     """Return a chooser of random actions, among those that the stack's mask allows."""
 
     def choose(observation: Any, env: gym.Env[Any, Any]) -> Any:
-        space: Any = env.action_space
-        space.seed(int(rng.integers(2**31)))
         plain = plain_wrapper(env)
-        if not hasattr(plain, "action_masks"):
-            return space.sample()
-        mask = np.asarray(plain.action_masks())
-        if isinstance(space, gym.spaces.Discrete):
-            return int(rng.choice(np.flatnonzero(mask)))
-        ends = np.cumsum(space.nvec)
-        parts = np.split(mask, ends[:-1])
-        return np.array([rng.choice(np.flatnonzero(part)) for part in parts], space.dtype)
+        mask = plain.action_masks() if hasattr(plain, "action_masks") else None
+        return random_choice(env.action_space, mask, rng)
 
     return choose
+
+
+def random_choice(space: Any, mask: Any, rng: np.random.Generator) -> Any:
+    """Return a random action of a space, among those that a mask (None: all) allows."""
+    space.seed(int(rng.integers(2**31)))
+    if mask is None:
+        return space.sample()
+    mask = np.asarray(mask)
+    if isinstance(space, gym.spaces.Discrete):
+        return int(rng.choice(np.flatnonzero(mask)))
+    ends = np.cumsum(space.nvec)
+    parts = np.split(mask, ends[:-1])
+    return np.array([rng.choice(np.flatnonzero(part)) for part in parts], space.dtype)
 
 
 def network_action(network: Any, masked: bool, greedy: bool = False) -> Chooser:
@@ -95,11 +100,12 @@ def compare_with_random(
     finally:
         env.close()
     result: dict[str, Any] = {"episodes": episodes, "seed": seed, "actions": "greedy" if greedy else "sampled"}
-    result["policy"] = _plain(task_bootstrap(ours, rng))
-    result["random"] = _plain(task_bootstrap(floor, rng))
-    result["difference"] = _plain(paired_bootstrap(ours, floor, rng))
+    result["policy"] = plain_interval(task_bootstrap(ours, rng))
+    result["random"] = plain_interval(task_bootstrap(floor, rng))
+    result["difference"] = plain_interval(paired_bootstrap(ours, floor, rng))
     return result
 
 
-def _plain(interval: Interval) -> dict[str, float]:
+def plain_interval(interval: Interval) -> dict[str, float]:
+    """Return an interval, JSON-ready."""
     return {"rate": interval.estimate, "low": interval.low, "high": interval.high}

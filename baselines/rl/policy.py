@@ -29,8 +29,12 @@ class AttemptEnv(gym.Env[Any, Any]):
     """
 
     def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
         self.observation_space, self.action_space = family_spaces(attempt.task_view)
+        self.seat(attempt)
+
+    def seat(self, attempt: Attempt) -> None:
+        """Show another attempt of the family from now on."""
+        self._attempt = attempt
         self.budget = attempt.budget_left
 
     @property

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "presets"
 ALGORITHMS = ("PPO", "MaskablePPO", "SAC")
 _CHOICES = {
     "family": ("fet", "drc", "ppa"),
-    "vec": ("dummy", "subproc"),
+    "vec": ("dummy", "subproc", "team"),
     "start_method": ("spawn", "forkserver"),
     "algo": ALGORITHMS,
     "policy": ("MlpPolicy", "MultiInputPolicy", "CnnPolicy"),
@@ -38,9 +38,10 @@ class Preset:
         env_kwargs: Keyword arguments of the factory.
         training: ``wrap(env, **training_kwargs)``: puts rewards and curricula around the stack in training only.
         training_kwargs: Keyword arguments of `training`.
-        vec: ``"dummy"`` (one process) or ``"subproc"``.
+        vec: ``"dummy"`` (one process), ``"subproc"``, or ``"team"`` (one process; agents with shared parameters, one
+            slot per flake: `edagym.baselines.rl.multiagent`).
         start_method: How worker processes start, ``"spawn"`` or ``"forkserver"``.
-        n_envs: Number of environments.
+        n_envs: Number of environments; of teams, with ``vec: team``.
         algo: One of `ALGORITHMS`.
         policy: Stable-Baselines3's name of the network.
         hyperparameters: Keyword arguments of the algorithm. A learning rate ``{start, end}`` falls linearly.

@@ -88,6 +88,10 @@ class Stopwatch(VecEnvWrapper):
 
 def make_vec(preset: Preset) -> Stopwatch:
     """Return a preset's vector environment."""
+    if preset.vec == "team":
+        from edagym.baselines.rl.multiagent import make_team_vec
+
+        return Stopwatch(make_team_vec(preset))
     makers: list[Callable[[], gym.Env[Any, Any]]] = [_Maker(preset) for _ in range(preset.n_envs)]
     if preset.vec == "subproc":
         return Stopwatch(SubprocVecEnv(makers, start_method=preset.start_method))
@@ -260,8 +264,10 @@ def train(
         env.close()
     if preset.eval_episodes:
         from edagym.baselines.rl.compare import compare_with_random
+        from edagym.baselines.rl.multiagent import compare_team_with_random
 
-        summary["evaluation"] = compare_with_random(preset, out / "final", preset.eval_episodes, progress=progress)
+        compare = compare_team_with_random if preset.vec == "team" else compare_with_random
+        summary["evaluation"] = compare(preset, out / "final", preset.eval_episodes, progress=progress)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
