@@ -29,6 +29,9 @@ from edagym.wrappers.core import PlainWrapper
 from edagym.wrappers.fet_features import SIZE, encode
 from edagym.wrappers.fet_spines import N_BRANCHES, Spine, frame_of
 
+EDGE_ENTRY_UM, EDGE_WIDTH_UM = 0.08, 0.8
+"""How far edge contacts enter a flake at least, and their least size across the edge."""
+
 MARGIN_UM = 0.02
 """Added to every rule minimum, so that rounding to the 1 nm grid costs nothing."""
 LEAST_CONTACT_UM, LEAST_VIA_UM, MOST_VIA_UM = 0.4, 0.2, 0.6
@@ -384,8 +387,24 @@ class Desk:
         angle = heading + action["tilt"]
         left, right = spine.span(x, y, angle, 0.0)
         local = left + right
+        if self.view.architecture == "edge_contacted":
+            return self._edge_contact((x, y, angle), (left, right), length, action)
         shift = (left - right) / 2 + action["lateral"] * local
         half = max(self.rules.least_contact, action["contact_share"] * local) / 2
+        tx, ty = math.cos(angle), math.sin(angle)
+        return Rect(x - shift * ty, y + shift * tx, tx, ty, length / 2, half)
+
+    def _edge_contact(
+        self, frame: tuple[float, float, float], reach: tuple[float, float], length: float, action: Mapping[str, Any]
+    ) -> Rect:
+        """A contact across the flake's edge: on the left where lateral is 0 or more, else on the right.
+
+        It enters the flake by `EDGE_ENTRY_UM` and half of lateral (um), and sticks out by its width.
+        """
+        x, y, angle = frame
+        half = (max(self.rules.least_contact, EDGE_WIDTH_UM) + 0.4 * action["contact_share"]) / 2
+        out = half - EDGE_ENTRY_UM - 0.5 * abs(action["lateral"])
+        shift = reach[0] + out if action["lateral"] >= 0 else -reach[1] - out
         tx, ty = math.cos(angle), math.sin(angle)
         return Rect(x - shift * ty, y + shift * tx, tx, ty, length / 2, half)
 
