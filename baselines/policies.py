@@ -148,7 +148,7 @@ class Attempt:
         return Bookmark(self._env.snapshot(), self._identity)
 
     def restore(self, place: Bookmark) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Go to a place in this attempt or a fork of it; raises `PolicyError` for others, and once the episode is over."""
+        """Go to a place in this attempt or a fork of it; raises `PolicyError` elsewhere, and after its end."""
         if place._attempt is not self._identity:
             # It may be of an easier task, or of a richer attempt at this one.
             raise PolicyError("a place in another attempt", field="place", allowed="bookmarks of this attempt")

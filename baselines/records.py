@@ -109,8 +109,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, Record | None, str]]:
             continue
         try:
             record = upgraded(json.loads(line))
-            key_of(record)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            hash(key_of(record))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             yield number, None, f"{file}: line {number} is no record ({type(e).__name__}: {e})"
         else:
             yield number, record, ""
@@ -146,7 +146,7 @@ def read_run(folder: str | Path) -> dict[str, Any]:
         return {}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise TaskError(f"cannot read {path}: {e}", field="run.json") from e
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != RUN_SCHEMA:
@@ -182,7 +182,7 @@ def _name(text: str) -> str:
     """Return a text as the name of a folder; different texts give different names."""
     plain = text.replace("/", "__")
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", plain)
-    if safe == plain and not safe.startswith("."):
+    if safe == plain and plain.replace("__", "/") == text and not safe.startswith("."):
         return safe
     return f"{safe.lstrip('.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

@@ -16,9 +16,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from edagym.baselines.policies import attempt_seed
 from edagym.baselines.records import (
     Key,
     Record,
+    attempt_folder,
     checksum,
     files_below,
     key_of,
@@ -110,12 +112,15 @@ def rescore(
     folder = Path(run)
     settings = read_run(folder)
     out = Rescore()
-    sources = {suite_name(str(s)): str(s) for s in (*settings.get("suites", ()), *tasks)}
-    options = {**settings.get("policy_env_options", {}), **settings.get("env_options", {})}
-    judge = _Judge(folder, sources, options, replay)
-    records = _unique(folder, out)
-    if settings:
-        _check_plan(judge, settings, records, out)
+    try:
+        sources = {suite_name(str(s)): str(s) for s in (*settings.get("suites", ()), *tasks)}
+        options = {**settings.get("policy_env_options", {}), **settings.get("env_options", {})}
+        judge = _Judge(folder, sources, options, replay)
+        records = _unique(folder, out)
+        if settings:
+            _check_plan(judge, settings, records, out)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise TaskError(f"malformed settings of a run ({type(e).__name__}: {e})", field="run.json") from e
     for key, record in tqdm(records.items(), desc="rescore", unit="attempt", disable=not progress):
         name = f"{key[0]} {key[2]} attempt {key[3]}"
         out.attempts += 1
@@ -173,6 +178,7 @@ class _Judge:
     def __init__(self, folder: Path, sources: Mapping[str, str], options: Mapping[str, Any], replay: bool) -> None:
         self._folder, self._sources, self._options, self._replay = folder, sources, options, replay
         self._envs: dict[str, Env] = {}
+        self._folders: set[Path] = set()
 
     def env(self, suite: str) -> Env:
         """Return the environment of a suite; its budget does not matter."""
@@ -188,10 +194,15 @@ class _Judge:
         """Yield kind and message of what does not fit."""
         if record["checksum"] is not None and record["checksum"] != checksum(record):
             yield "record", "the record was edited: its checksum differs"
+        if record["schema_version"] != 1:
+            yield from _gaps(record)
         faults = list(self._files(record))
         yield from faults
         if record["verdict"] is None:
+            yield from self._hidden(record)
             return
+        if record["error_type"] is not None:
+            yield "record", f"error_type is {record['error_type']!r}, but there is a verdict"
         yield from _contradictions(record)
         if record["folder"] is None or any("missing" in message for _, message in faults):
             yield "file", "nothing to recompute the verdict from"
@@ -220,6 +231,13 @@ class _Judge:
         if record["folder"] is None:
             return
         folder = self._folder / record["folder"]
+        place = folder.resolve()
+        if not place.is_relative_to(self._folder.resolve()):
+            yield "file", "the folder lies outside the run's: its files are missing"
+            return
+        if place in self._folders:
+            yield "file", "the folder is another attempt's"
+        self._folders.add(place)
         present = set(files_below(folder)) if folder.is_dir() else set()
         for path, digest in record["artefacts"].items():
             if path not in present:
@@ -230,10 +248,24 @@ class _Judge:
             if record["artefacts"]:  # records of schema 1 have no hashes
                 yield "file", f"{path} is not of this attempt"
 
+    def _hidden(self, record: Record) -> Iterator[tuple[str, str]]:
+        """Yield a finding for an attempt without verdict whose trace, left out of the record or not, has one."""
+        where = record["folder"] or attempt_folder(record["suite"], record["task_id"], record["attempt"])
+        path = self._folder / where / "trace.json"
+        if not path.is_file():
+            return
+        try:
+            ended = load_trace(path)["ended"]
+        except (EDAGymError, KeyError):
+            return
+        if ended not in ("", "tool_error"):
+            yield "record", f"there is no verdict, but the trace ended with one: {ended!r}"
+
     def _task(self, record: Record, folder: Path) -> Any:
         own = folder / "task.json"
         env = self.env(record["suite"])
-        task = FETTask.load(own) if own.is_file() else env.find_task(record["task_id"])
+        # Only endless environments' tasks are in the run's folder: those of a suite are the suite's.
+        task = env.find_task(record["task_id"]) if env.task_ids or not own.is_file() else FETTask.load(own)
         if record["task_hash"] is not None and task_hash(task) != record["task_hash"]:
             raise TaskError(
                 "the task is another than the one that was run", field="task_hash", value=record["task_hash"]
@@ -345,6 +377,18 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float | int) and isinstance(b, float | int) and not isinstance(a, bool):
         return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     return bool(a == b)
+
+
+def _gaps(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield what every record of schema 2 has and this one does not, and a seed that is not the attempt's."""
+    for name in ("checksum", "task_hash"):
+        if record[name] is None:
+            yield "record", f"there is no {name}"
+    if record["folder"] is not None and not record["artefacts"]:
+        yield "record", "there is a folder, but no hashes of its files"
+    seed = attempt_seed(record["suite"], record["task_id"], record["attempt"], record["run_seed"])
+    if record["seed"] != seed:
+        yield "record", f"seed is {record['seed']!r}, but that of the attempt is {seed}"
 
 
 def _contradictions(record: Record) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def make_env(suite: str, **kwargs: Any) -> Env:
     from edagym.task_assets.ppa.suite import SUITES as PPA_SUITES
 
     edagym.register_all()
-    folder = Path(suite).is_dir()
+    folder = os.path.isdir(suite)  # `Path.is_dir` raises for names that no file can have
     env_id = suite if suite in gym.registry else f"{suite}-v0"
     try:
         if not folder and env_id in edagym.ENVIRONMENTS:
@@ -74,7 +75,7 @@ def suite_name(env: Env | str) -> str:
     """Return the name under which records of an environment, a suite, an id or a folder of tasks are kept."""
     if not isinstance(env, str):
         return (env.spec.id if env.spec else type(env).__name__).removesuffix("-v0")
-    return Path(env).resolve().name if Path(env).is_dir() else env.removesuffix("-v0")
+    return Path(env).resolve().name if os.path.isdir(env) else env.removesuffix("-v0")
 
 
 # -- one attempt -------------------------------------------------------------------------------------------------------

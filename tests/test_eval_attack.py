@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ import pytest
 from edagym.baselines.evaluate import evaluate
 from edagym.baselines.llm.parsing import parse_objects, parse_values
 from edagym.baselines.policies import Attempt
+from edagym.baselines.records import attempt_folder, checksum, read_records, task_hash
+from edagym.baselines.report import build_report
+from edagym.baselines.rescore import rescore
 from edagym.baselines.rollout import make_env
+from edagym.cli import main
 from edagym.errors import PolicyError
+from edagym.task_assets.fet.suite import load_task
 
 TWO = ["L1/case_1", "L1/case_2"]
 HERE = "evaluate_policies"
@@ -68,3 +74,120 @@ def test_reasoning_is_passed_over() -> None:
     )
     assert parse_objects(text) == [{"op": 3}, {"op": 4}, {"op": 6}]
     assert json.dumps(parse_objects("a </think> <think> b")) == "[]"
+
+
+# -- forged and broken runs --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two tasks and two attempts."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    evaluate("random", ["FET-L1"], tasks=TWO, attempts=2, options={"n_edits": 3}, out=out, progress=False)
+    return out
+
+
+def forge(run: Path, to: Path, **changes: Any) -> Path:
+    """Copy a run and change its first record; its checksum is made to fit."""
+    shutil.copytree(run, to)
+    records = [json.loads(line) for line in (to / "records.jsonl").read_text().splitlines()]
+    records[0] |= changes
+    if "checksum" not in changes:
+        records[0]["checksum"] = checksum(records[0])
+    (to / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return to
+
+
+LOST: dict[str, Any] = {
+    **dict.fromkeys(("verdict", "is_success", "paper_success", "strict_success", "first_failed", "reward")),
+    **{"error_type": "ToolError", "error": "gone", "ended": "tool_error", "failed": [], "metrics": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unreadable": 7, "checksum": None}, "there is no checksum"),
+        ({"task_hash": None}, "there is no task_hash"),
+        ({"artefacts": {}}, "no hashes"),
+        ({"seed": 1}, "seed is 1"),
+        ({"error_type": "ToolError"}, "but there is a verdict"),
+        (LOST, "the trace ended with one"),
+        ({**LOST, "folder": None, "artefacts": {}}, "the trace ended with one"),
+        ({"folder": "../run/attempts/FET-L1/L1__case_1/000"}, "outside the run"),
+    ],
+)
+def test_rescore_finds_forgeries(finished: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    run = forge(finished, tmp_path / "forged", **changes)
+    found = rescore(run, progress=False)
+    assert any(message in f.message for f in found.findings), found.findings
+    assert main(["rescore", str(run)]) == 1
+
+
+def test_two_records_of_one_folder_are_found(finished: Path, tmp_path: Path) -> None:
+    other = read_records(finished)[1]
+    run = forge(finished, tmp_path / "forged", **{**other, "attempt": 0, "episode": 0, "seed": 0})
+    found = rescore(run, progress=False)
+    assert "the folder is another attempt's" in {f.message for f in found.findings}
+
+
+def test_a_task_put_beside_the_trace_is_not_the_one_judged(finished: Path, tmp_path: Path) -> None:
+    easy = load_task(TWO[1])
+    run = forge(finished, tmp_path / "forged", task_hash=task_hash(easy))
+    (run / read_records(run)[0]["folder"] / "task.json").write_text(easy.to_json())
+    found = rescore(run, progress=False)
+    assert "task" in {f.kind for f in found.findings}
+    assert found.agreed == 3
+
+
+BROKEN: list[dict[str, Any]] = [
+    {"task_id": []},
+    {"budget": float("inf")},
+    {"charged": float("nan")},
+    {"charged": 10**400},
+    {"cost": float("nan")},
+    {"metrics": {"nis": float("nan")}},
+    {"metrics": {"nis": 10**400}},
+    {"verdict": {}},
+    {"verdict": {"checks": 5}},
+    {"versions": "none"},
+    {"folder": "a\0b"},
+    {"suite": "x" * 300},
+]
+
+
+@pytest.mark.parametrize("changes", BROKEN, ids=str)
+def test_broken_records_stop_neither_report_nor_rescore(
+    finished: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    run = forge(finished, tmp_path / "broken", **changes)
+    report = build_report([run], max_traces=1)
+    assert "NaN" not in json.dumps(report.numbers)
+    assert 3 <= report.numbers["runs"][0]["records"] <= 4
+    assert rescore(run, progress=False).findings or "cost" in changes or "versions" in changes
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"5", b'{"schema_version": 1}'])
+def test_lines_that_are_no_records(finished: Path, tmp_path: Path, line: bytes) -> None:
+    run = forge(finished, tmp_path / "broken")
+    with (run / "records.jsonl").open("ab") as f:
+        f.write(line + b"\n")
+    report = build_report([run], max_traces=0)
+    assert len(report.numbers["faults"]) == 1
+    assert len(rescore(run, progress=False).findings) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema_version": 1}', '{"schema_version": 1, "suites": 5}'])
+def test_malformed_settings_of_a_run(
+    finished: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = forge(finished, tmp_path / "broken")
+    (run / "run.json").write_text(text)
+    assert main(["rescore", str(run)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_folders_of_attempts_are_never_shared() -> None:
+    ids = ["a/b", "a__b", "a/_b", "a_/b", "a//b", "a_b", "a___b"]
+    assert len({attempt_folder("S", i, 0) for i in ids}) == len(ids)
+    assert attempt_folder("FET-L1", "L1/case_1", 0) == "attempts/FET-L1/L1__case_1/000"

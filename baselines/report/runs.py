@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from edagym.baselines.records import Key, Record, key_of, read_lines, read_run
+from edagym.baselines.tables import SCORES
 from edagym.errors import TaskError
 
 FAMILIES = ("FET", "DRC", "PPA")
 _OUTCOMES = ("is_success", "paper_success", "strict_success")
+_LARGEST = 1e30
 _COUNTS = ("charged", "budget", "refused", "unreadable")
 
 
@@ -108,8 +110,8 @@ def _malformed(record: Record) -> str:
         if not _number(record.get(name)):
             return f"{name} is no number"
     metrics = record.get("metrics")
-    if not isinstance(metrics, Mapping) or not all(_number(v) for v in metrics.values()):
-        return "metrics are no table of numbers"
+    if not isinstance(metrics, Mapping) or not all(_number(v) for k, v in metrics.items() if k in SCORES):
+        return "metrics are no table, or its scores no numbers"
     failed = record.get("failed")
     if not isinstance(failed, list) or not all(isinstance(one, str) for one in failed):
         return "failed is no list of texts"
@@ -124,7 +126,8 @@ def _malformed(record: Record) -> str:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """Return whether a value is a number that can be summed and shown: finite, and not beyond all measure."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
@@ -211,5 +214,8 @@ def attempt_dir(run: Run, record: Mapping[str, Any]) -> Path | None:
     where = record.get("folder")
     if not where:
         return None
-    folder = (run.folder / where).resolve()
+    try:
+        folder = (run.folder / where).resolve()
+    except (OSError, ValueError):  # names that no file can have
+        return None
     return folder if folder.is_relative_to(run.folder.resolve()) and folder.is_dir() else None

@@ -85,7 +85,8 @@ class StepReader:
         out["left_out"] = max(len(steps) - MAX_STEPS, 0)
         out["steps"] = steps[-MAX_STEPS:]
         verdict = record.get("verdict")
-        out["checks"] = verdict["checks"] if isinstance(verdict, Mapping) else []
+        checks = verdict.get("checks") if isinstance(verdict, Mapping) else None
+        out["checks"] = [c for c in _list(checks) if isinstance(c, Mapping)]
         return dict(self._cleaner.data(out))
 
     def _env(self, arm: Arm, record: Mapping[str, Any]) -> Env:

@@ -54,6 +54,8 @@ def _arm(arm: Arm) -> Numbers:
     costs = [r["cost"] for r in records if r["cost"] is not None]
     errors = Counter(r["error_type"] for r in records if r["error_type"])
     scored = sum(r["paper_success"] is not None for r in records)
+    found = records[0].get("versions")
+    versions = found if isinstance(found, Mapping) else {}
     return {
         "label": arm.label,
         "run": arm.run.name,
@@ -80,7 +82,7 @@ def _arm(arm: Arm) -> Numbers:
         "infeasible": sum(r["ended"] == "declare_infeasible" for r in records),
         "infeasible_passing": sum(r["ended"] == "declare_infeasible" and bool(r["is_success"]) for r in records),
         "ended": dict(sorted(Counter(r["ended"] for r in records).items())),
-        "versions": dict(sorted((k, str(v)) for k, v in dict(records[0].get("versions") or {}).items())),
+        "versions": dict(sorted((k, str(v)) for k, v in versions.items())),
     }
 
 
