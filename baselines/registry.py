@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ POLICIES: dict[str, str | type] = {
 
 _RL = "edagym.baselines.rl.policy:RLPolicy"
 _SECRET = ("api_key", "apikey", "token", "password", "passwd", "secret", "authorization", "credential")
+# Keys of well-known providers by their first letters: a long run of letters and digits after them.
+_KEY_VALUE = re.compile(
+    r"\b(?:sk|rk|gsk|hf|ghp|gho|ghs|xai|nvapi|glpat|xox[abp])[-_](?:\w+-)*(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}"
+    r"|\b(?:AKIA|AIza)[-\w]{16,}|(?i:\bbearer\s+\S{8,})"
+)
 _NO_SECRET = ("api_key_env", "max_tokens", "max_completion_tokens")
 
 
@@ -171,9 +177,19 @@ def refuse_credentials(options: Mapping[str, Any], where: str = "options") -> No
                 field=name,
                 allowed="--api-key-env NAME",
             )
-        if isinstance(value, Mapping):
-            refuse_credentials(value, name)
-        elif isinstance(value, str) and "://" in value:
+        _refuse_value(name, value)
+
+
+def _refuse_value(name: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        refuse_credentials(value, name)
+    elif isinstance(value, list | tuple):
+        for i, member in enumerate(value):
+            _refuse_value(f"{name}[{i}]", member)
+    elif isinstance(value, str):
+        if _KEY_VALUE.search(value):
+            raise TaskError("this looks like a credential", field=name, allowed="--api-key-env NAME")
+        if "://" in value:
             _refuse_in_url(name, value)
 
 

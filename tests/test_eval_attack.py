@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llm_server import completion, failure, scripted
 
 from edagym.baselines.evaluate import evaluate
+from edagym.baselines.llm.client import ChatModel, ModelSpec
 from edagym.baselines.llm.parsing import parse_objects, parse_values
 from edagym.baselines.policies import Attempt
 from edagym.baselines.records import attempt_folder, checksum, read_records, task_hash
+from edagym.baselines.registry import refuse_credentials
 from edagym.baselines.report import build_report
 from edagym.baselines.rescore import rescore
 from edagym.baselines.rollout import make_env
 from edagym.cli import main
-from edagym.errors import PolicyError
+from edagym.errors import ModelError, PolicyError, TaskError
 from edagym.task_assets.fet.suite import load_task
 
 TWO = ["L1/case_1", "L1/case_2"]
@@ -191,3 +194,67 @@ def test_folders_of_attempts_are_never_shared() -> None:
     ids = ["a/b", "a__b", "a/_b", "a_/b", "a//b", "a_b", "a___b"]
     assert len({attempt_folder("S", i, 0) for i in ids}) == len(ids)
     assert attempt_folder("FET-L1", "L1/case_1", 0) == "attempts/FET-L1/L1__case_1/000"
+
+
+# -- credentials, and what servers say ---------------------------------------------------------------------------------
+
+KEY = "sk-proj-canary0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": {"extra_body": {"tools": [{"api_key": "x"}]}}},
+        {"addresses": ["http://user:password@host"]},
+        {"note": KEY},
+        {"header": ["Bearer abcdefghijklmnop"]},
+        {"model": {"api_key_env": "hf_abcdefghijklmnopqrst0123"}},
+    ],
+    ids=str,
+)
+def test_credentials_are_no_options(options: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match="credential") as caught:
+        refuse_credentials(options)
+    assert KEY not in str(caught.value)
+
+
+def test_names_of_models_are_options() -> None:
+    for name in ("hf-internal-testing-tiny-llama-3", "skywater130_fd_sc_hd_library", "gpt-4o-2024-08-06", "sk-hynix"):
+        refuse_credentials({"model": {"model": name, "api_key_env": "OPENROUTER_API_KEY_2"}})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base_url": "http://:password@host/v1"},
+        {"base_url": f"http://host/v1#{KEY}"},
+        {"api_key_env": "gsk_canary0123456789abcdef"},
+        {"prices": {"prompt": float("nan"), "completion": 1.0}},
+        {"prices": {"prompt": 1.0, "completion": -1.0}},
+        {"temperature": float("nan")},
+    ],
+    ids=str,
+)
+def test_specs_without_credentials_and_with_numbers(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        ModelSpec("m", **changes)
+    assert "canary" not in str(caught.value)
+
+
+def test_hostile_answers_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai")
+    monkeypatch.setenv("CANARY", f"{KEY}\n")
+    prices = {"prompt": 1.0, "completion": 1.0}
+    huge = completion("b", usage={"prompt_tokens": 10**400, "completion_tokens": 1})
+    answers = [failure(500, KEY, **{"Retry-After": "nan"}), "a", huge, failure(401, f"not {KEY}")]
+    with scripted(answers) as server:
+        spec = ModelSpec("m", base_url=server.base_url, api_key_env="CANARY", backoff_s=0.01, prices=prices)
+        chat = ChatModel(spec)
+        messages = [{"role": "user", "content": "?"}]
+        first = chat.ask(messages)
+        assert (first.text, first.retries) == ("a", 1)
+        assert chat.ask(messages).usage == {"prompt_tokens": 0, "completion_tokens": 0, "cost": None}
+        with pytest.raises(ModelError) as caught:
+            chat.ask(messages)
+        assert KEY not in str(caught.value)
+        assert server.headers[-1]["authorization"] == f"Bearer {KEY}"

@@ -29,6 +29,9 @@ _MAX_PAUSE_S = 60.0
 _TOKENS_PER_PRICE = 1_000_000
 # A "key" shorter than this is a placeholder for a local server, and may occur in any text.
 _KEY_LENGTH = 8
+# Several providers' keys could be names of variables; those of variables are rarely long, mixed and numbered.
+_KEY_LIKE = re.compile(r"(?=.*[a-z])(?=.*\d)\w{20,}")
+_MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model must be named")
+        if self.temperature is not None and not math.isfinite(self.temperature):
+            raise ValueError(f"temperature must be finite, got {self.temperature!r}")
         for name in ("timeout_s", "attempt_timeout_s", "requests_per_minute", "max_tokens"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -84,12 +89,14 @@ class ModelSpec:
             raise ValueError(f"backoff_s must be in 0..{_MAX_PAUSE_S:g}, got {self.backoff_s!r}")
         if self.prices is not None and set(self.prices) != {"prompt", "completion"}:
             raise ValueError(f"prices must have the keys prompt and completion, got {sorted(self.prices)}")
+        if self.prices is not None and not all(0 <= price < math.inf for price in self.prices.values()):
+            raise ValueError(f"prices must be finite and not negative, got {dict(self.prices)}")
         if self.base_url is not None:
             parts = urlsplit(self.base_url)
             # The address goes into records.
-            if parts.scheme not in ("http", "https") or parts.username or parts.query:
-                raise ValueError("base_url must be an http(s) address without user, password and query")
-        if not re.fullmatch(r"[A-Za-z_]\w*", self.api_key_env):
+            if parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment:
+                raise ValueError("base_url must be an http(s) address without user, password, query and fragment")
+        if not re.fullmatch(r"[A-Za-z_]\w*", self.api_key_env) or _KEY_LIKE.match(self.api_key_env):
             # Whoever puts the key itself here would find it in every record; so the value is not repeated either.
             raise ValueError("api_key_env must be the name of an environment variable")
 
@@ -247,7 +254,14 @@ class ChatModel:
                 import openai
             except ImportError as e:
                 raise ModelError("language models need the extra llm: pip install edagym[llm]") from e
-            self._key = os.environ.get(self.spec.api_key_env, "")
+            # A line break at the end of a key, as files of secrets have it, would break every request.
+            self._key = os.environ.get(self.spec.api_key_env, "").strip()
+            if not self._key.isascii():
+                raise ModelError(
+                    "the API key has other characters than ASCII",
+                    field="environment variable",
+                    value=self.spec.api_key_env,
+                )
             if not self._key and self.spec.base_url is None:
                 raise ModelError("no API key", field="environment variable", value=self.spec.api_key_env)
             # The SDK does not retry: retries are counted here.
@@ -304,7 +318,7 @@ class ChatModel:
             counts = [getattr(answer.usage, name, -1) for name in ("prompt_tokens", "completion_tokens")]
         except (AttributeError, LookupError, TypeError) as e:
             raise _Retry(f"the answer is no chat completion ({type(e).__name__})") from None
-        known = all(isinstance(n, int) and n >= 0 for n in counts)
+        known = all(isinstance(n, int) and 0 <= n <= _MOST_TOKENS for n in counts)
         prompt, completion = [int(n) for n in counts] if known else (0, 0)
         cost = None
         if known and self.spec.prices is not None:
@@ -332,9 +346,10 @@ def _about_schema(text: str) -> bool:
 def _retry_after(error: Exception) -> float | None:
     headers: Any = getattr(getattr(error, "response", None), "headers", {})
     try:
-        return max(float(headers.get("retry-after")), 0.0)
+        wish = float(headers.get("retry-after"))
     except (TypeError, ValueError):
         return None
+    return max(wish, 0.0) if math.isfinite(wish) else None
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +126,7 @@ def _malformed(record: Record) -> str:
 
 def _number(value: Any) -> bool:
     """Return whether a value is a number that can be summed and shown: finite, and not beyond all measure."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
