@@ -181,6 +181,7 @@ def test_vector_statistics_and_normalisation():
     envs = SyncVectorEnv([partial(_flat, "FET-L1-v0"), partial(_flat, "FET-L1-v0")])
     envs = gym.wrappers.vector.NormalizeObservation(gym.wrappers.vector.RecordEpisodeStatistics(envs))
     observation, _ = envs.reset(seed=0)
+    envs.action_space.seed(0)
     seen = {}
     for _ in range(60):
         observation, _, _, _, info = envs.step(envs.action_space.sample())

@@ -94,7 +94,10 @@ def test_any_potential():
     env = Shaped(fet(), potential=lambda base: float(base.budget_left), gamma=1.0, scale=0.5)
     env.reset(seed=0)
     before = env.unwrapped.budget_left
-    _, reward, *_ = env.step(env.action_space.sample())
+    action = env.action_space.sample()
+    action["op"] = np.int64(0)  # an edit: a unit of budget, and the episode goes on
+    _, reward, *_ = env.step(action)
+    assert reward == -0.5
     assert reward == pytest.approx(0.5 * (env.unwrapped.budget_left - before))
     with pytest.raises(ValueError, match="potential"):
         Shaped(fet(), potential="nothing")
