@@ -263,10 +263,11 @@ def train(
     finally:
         env.close()
     if preset.eval_episodes:
-        from edagym.baselines.rl.compare import compare_with_random
-        from edagym.baselines.rl.multiagent import compare_team_with_random
-
-        compare = compare_team_with_random if preset.vec == "team" else compare_with_random
+        compare: Callable[..., dict[str, Any]]
+        if preset.vec == "team":
+            from edagym.baselines.rl.multiagent import compare_team_with_random as compare
+        else:
+            from edagym.baselines.rl.compare import compare_with_random as compare
         summary["evaluation"] = compare(preset, out / "final", preset.eval_episodes, progress=progress)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
