@@ -7,6 +7,8 @@ agent: such attempts are tried again, and if that does not help they are recorde
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,6 +125,11 @@ def evaluate(
     for name, number, least in (("attempts", attempts, 1), ("retries", retries, 0)):
         if number < least:
             raise TaskError("too small", field=name, value=number, allowed=f">= {least}")
+    for name, seconds in (("cpu_limit_s", cpu_limit_s), ("timeout_s", timeout_s)):
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise TaskError("not a time limit", field=name, value=seconds, allowed="> 0 seconds")
+    if own_env.get("criterion", criterion) != criterion:
+        raise TaskError("two criteria", field="env_options.criterion", value=own_env["criterion"], allowed=criterion)
     made = make_policy(policy, **options)
     if made.privileged and not allow_privileged:
         raise TaskError(
@@ -180,6 +187,10 @@ def _plan(envs: Mapping[str, Env], tasks: Sequence[str] | None, attempts: int, j
     keys = [(suite_name(j.suite), j.task_id, j.attempt) for j in plan]
     if len(set(keys)) < len(keys):
         raise TaskError("two suites of one name", field="suites", value=list(envs))
+    own = [(j.task_id, j.attempt) for j in plan if not os.path.isdir(j.suite)]
+    if len(set(own)) < len(own):
+        # Tables take every task for one of its own: twice the same would count twice.
+        raise TaskError("suites that share tasks", field="suites", value=list(envs), allowed="suites without overlap")
     return plan
 
 

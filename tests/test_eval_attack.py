@@ -258,3 +258,32 @@ def test_hostile_answers_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
             chat.ask(messages)
         assert KEY not in str(caught.value)
         assert server.headers[-1]["authorization"] == f"Bearer {KEY}"
+
+
+# -- careless users ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cpu_limit_s": -1.0},
+        {"cpu_limit_s": float("nan")},
+        {"timeout_s": -1.0, "workers": 1},
+        {"timeout_s": float("inf"), "workers": 1},
+        {"env_options": {"criterion": "paper"}},
+    ],
+    ids=str,
+)
+def test_limits_and_criteria_that_make_no_sense(changes: dict[str, Any]) -> None:
+    with pytest.raises(TaskError):
+        run("random", **changes)
+
+
+def test_no_task_counts_twice() -> None:
+    with pytest.raises(TaskError, match="share tasks"):
+        evaluate("random", ["FET-L1", "FET-All"], tasks=TWO[:1], progress=False)
+
+
+def test_sizes_that_are_no_numbers(finished: Path, tmp_path: Path) -> None:
+    assert main(["report", str(finished), "--out", str(tmp_path / "r.html"), "--max-mb", "nan"]) == 2
+    assert main(["report", str(finished), "--out", str(tmp_path / "r.html"), "--max-mb", "inf"]) == 0

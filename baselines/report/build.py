@@ -50,7 +50,7 @@ def build_report(
     *,
     title: str = "Evaluation report",
     max_traces: int = MAX_TRACES,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: float = MAX_BYTES,
     tasks: Sequence[str | Path] = (),
     progress: bool = False,
 ) -> Report:
@@ -69,7 +69,7 @@ def build_report(
         TaskError: If a run has no records file, no run has a readable record, or a limit is negative.
     """
     for name, value in (("max_traces", max_traces), ("max_bytes", max_bytes)):
-        if value < 0:
+        if not value >= 0:
             raise TaskError("a limit must not be negative", field=name, value=value)
     loaded = load_runs(runs)
     arms = arms_of(loaded)

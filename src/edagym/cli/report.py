@@ -43,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
         args.runs,
         title=args.title,
         max_traces=args.max_traces,
-        max_bytes=int(args.max_mb * 1e6),
+        max_bytes=args.max_mb * 1e6,
         tasks=args.tasks,
         progress=True,
     )
