@@ -14,6 +14,7 @@ from llm_server import completion, failure, scripted
 from edagym.baselines.evaluate import evaluate
 from edagym.baselines.llm.client import ChatModel, ModelSpec
 from edagym.baselines.llm.parsing import parse_objects, parse_values
+from edagym.baselines.llm.reward import ChatEpisode, TextReward
 from edagym.baselines.policies import Attempt
 from edagym.baselines.records import attempt_folder, checksum, read_records, task_hash
 from edagym.baselines.registry import refuse_credentials
@@ -287,3 +288,14 @@ def test_no_task_counts_twice() -> None:
 def test_sizes_that_are_no_numbers(finished: Path, tmp_path: Path) -> None:
     assert main(["report", str(finished), "--out", str(tmp_path / "r.html"), "--max-mb", "nan"]) == 2
     assert main(["report", str(finished), "--out", str(tmp_path / "r.html"), "--max-mb", "inf"]) == 0
+
+
+@pytest.mark.parametrize("text", ['[{"op": {"a": 1}}]', '{"edits": [{"op": ["verify"], "layer": {}}]}'])
+def test_rewards_survive_every_op(text: str) -> None:
+    reward = TextReward("FET-L1")
+    assert reward([text], task_id=TWO[:1]) == [0.0]
+    assert reward.scores[0].refused == 1
+    episode = ChatEpisode("FET-L1", TWO[0])
+    answer = episode.reply(text)
+    assert answer is not None
+    assert "op" in answer["content"]

@@ -240,7 +240,8 @@ def _steps(env: Any, actions: list[dict[str, Any]]) -> list[Any]:
     """Return actions as the environment takes them: one list of edits where it takes lists; commands follow anyway."""
     if not env.takes_lists:
         return actions
-    edits = [a for a in actions if a["op"] not in {c.value for c in Command}]
+    # Equality, not membership of a set: a model may have written anything for an op.
+    edits = [a for a in actions if a["op"] not in [c.value for c in Command]]
     return [edits] if edits else []
 
 
