@@ -74,6 +74,8 @@ def test_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
         assert "target at most" in printed
         assert "missed by" in printed
         assert 0.0 < float(printed.split()[-1]) < 1.0
+    elif "run_team" in CODE[number]:
+        assert printed.endswith("True\n")
     elif number:
         assert "Objective: " in printed
     else:
@@ -81,7 +83,7 @@ def test_code_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_there_are_code_blocks() -> None:
-    assert len(CODE) == 4
+    assert len(CODE) == 5
 
 
 def test_commands_exist() -> None:

@@ -126,7 +126,7 @@ def _malformed(record: Record) -> str:
 
 def _number(value: Any) -> bool:
     """Return whether a value is a number that can be summed and shown: finite, and not beyond all measure."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
