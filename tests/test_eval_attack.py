@@ -19,6 +19,7 @@ from edagym.baselines.policies import Attempt
 from edagym.baselines.records import attempt_folder, checksum, read_records, task_hash
 from edagym.baselines.registry import refuse_credentials
 from edagym.baselines.report import build_report
+from edagym.baselines.report.clean import Cleaner
 from edagym.baselines.rescore import rescore
 from edagym.baselines.rollout import make_env
 from edagym.cli import main
@@ -299,3 +300,11 @@ def test_rewards_survive_every_op(text: str) -> None:
     answer = episode.reply(text)
     assert answer is not None
     assert "op" in answer["content"]
+
+
+def test_reports_blank_keys_and_no_names_of_cells() -> None:
+    cleaner = Cleaner()
+    for text in (KEY, "hf_canaryabcdefghij0123", "AKIAABCDEFGHIJKLMNOP", "Authorization: Bearer abcdefghijkl"):
+        assert "[credential]" in cleaner.text(text)
+    for text in ("sky130_fd_sc_hd__dfxtp_1", "hfnsbuffertree_root_12", "a token: 12 tokens"):
+        assert cleaner.text(text) == text

@@ -16,7 +16,8 @@ _PATH = re.compile(
     rf"(?<![\w./-])(?:file://)?/(?:{_ROOTS})/[^\s\"'<>:,;)\]}}|]+|(?<!\w)[A-Za-z]:\\(?:[^\s\"'<>:,;|]+\\)+[^\s\"'<>:,;|]*"
 )
 _SECRET = re.compile(
-    r"\b(?:sk|pk|rk|gsk|hf|ghp|gho|ghs|xox[abp]|AKIA|AIza|glpat)[-_A-Za-z0-9]{14,}"
+    # With a separator: names of cells and nets begin like keys (sky130_fd_sc_hd__dfxtp_1).
+    r"\b(?:(?:sk|pk|rk|gsk|hf|ghp|gho|ghs|xox[abp]|glpat)[-_]|AKIA|AIza)[-_A-Za-z0-9]{14,}"
     r"|(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*"
     r"|(?i:\b(?:api[-_ ]?key|secret|password|passwd|access[-_ ]?token|auth[-_ ]?token)\b[\"']?\s*[:=]\s*)"
     r"[\"']?[^\s\"',;}]{6,}"
