@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from edagym.baselines.policies import attempt_seed
 from edagym.baselines.records import (
+    RECORD_SCHEMA,
     Key,
     Record,
     attempt_folder,
@@ -150,6 +151,10 @@ def _unique(folder: Path, out: Rescore) -> dict[Key, Record]:
 
 def _check_plan(judge: _Judge, settings: Mapping[str, Any], records: Mapping[Key, Record], out: Rescore) -> None:
     """Compare the attempts of the records with those that the run's settings ask for."""
+    for key, record in records.items():
+        if record.get("schema_version") != RECORD_SCHEMA:  # older records, which say less, are of `edagym rollout`
+            name = f"{key[0]} {key[2]} attempt {key[3]}"
+            out.findings.append(Finding("record", name, f"not of schema {RECORD_SCHEMA}, as all of an evaluation"))
     planned: set[Key] = set()
     for suite in settings["suites"]:
         try:

@@ -114,6 +114,7 @@ LOST: dict[str, Any] = {
     [
         ({"unreadable": 7, "checksum": None}, "there is no checksum"),
         ({"task_hash": None}, "there is no task_hash"),
+        ({"schema_version": 1, "tokens": {"prompt": 1, "completion": 1}, "checksum": None}, "not of schema 2"),
         ({"artefacts": {}}, "no hashes"),
         ({"seed": 1}, "seed is 1"),
         ({"error_type": "ToolError"}, "but there is a verdict"),
