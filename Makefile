@@ -54,7 +54,7 @@ docs: .venv-test/.installed
 	mkdir -p build && $(TEST_PY) -m edagym list --markdown > build/ids.md
 	sed -i -e '/^<!-- ids:/,/^<!-- \/ids/{//!d}' -e '/^<!-- ids:/r build/ids.md' README.md
 	$(TEST_PY) -m edagym generate docs --out docs/environments --results docs/results.json
-	for p in notebooks/*.ipynb; do $(TEST_PY) -c "import sys, nbformat as f, nbclient as c; p = sys.argv[1]; n = f.read(p, 4); c.NotebookClient(n, record_timing=False).execute(); f.write(n, p)" $$p || exit 1; done
+	for p in notebooks/*.ipynb; do $(TEST_PY) -c "import sys, nbformat as f, nbclient as c; p = sys.argv[1]; n = f.read(p, 4); c.NotebookClient(n, record_timing=False, coalesce_streams=True).execute(); f.write(n, p)" $$p || exit 1; done
 
 .venv/.installed: pyproject.toml constraints.txt | python-version
 	$(PYTHON) -m venv .venv
