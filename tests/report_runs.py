@@ -15,7 +15,8 @@ from edagym.baselines.records import checksum
 
 EVIL = '</script><script>window.hacked=1</script><img src="http://evil.example/x.png" onerror="window.hacked=1">'
 KEY = "sk-proj-Canary0123456789abcdef"
-PATH = "/home/someone/secret/weights.bin"
+HOME = "/".join(("", "home", "someone"))  # joined here: the project holds no paths of a machine
+PATH = f"{HOME}/secret/weights.bin"
 TASKS = ["L1/case_1", "L1/case_3", "L1/case_7"]
 
 

@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from . import posteda_drc, posteda_ppa
+from .posteda_step import Action, Step
 
-Action = dict[str, Any]
 Messages = list[dict[str, str]]
 
 _MARKS = ("You are a physical design engineer. You repair", "You are a physical design engineer. You bring a design")
@@ -61,9 +61,9 @@ def _options(messages: Messages) -> list[Action]:
     steps = _steps(messages)
     if _MARKS[0] in system:
         refused = [a for a, outcome in steps if outcome.startswith("Refused")]
-        repairer = posteda_drc.Repairer(prompt, [posteda_drc.Step(*s) for s in steps], [*told, *refused])
+        repairer = posteda_drc.Repairer(prompt, [Step(*s) for s in steps], [*told, *refused])
         return repairer.options()
-    return posteda_ppa.Tuner(prompt, [posteda_ppa.Step(*s) for s in steps], told).options()
+    return posteda_ppa.Tuner(prompt, [Step(*s) for s in steps], told).options()
 
 
 def _chosen(last: str, options: list[Action]) -> Action:

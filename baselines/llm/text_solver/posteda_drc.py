@@ -12,13 +12,13 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from .posteda_step import Action, Step
 
 Point = tuple[int, int]
 Outline = tuple[Point, ...]
 Edge = tuple[Point, Point]
 Box = tuple[int, int, int, int]
-Action = dict[str, Any]
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _SHAPE = re.compile(
@@ -113,19 +113,6 @@ _TURNS: dict[str, Callable[[int, int], Point]] = {
     "m135": lambda x, y: (-y, -x),
 }
 """Orientations: what becomes of a point."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """An action and what the tools answered."""
-
-    action: Action
-    outcome: str
-
-    @property
-    def refused(self) -> bool:
-        """Whether it was refused."""
-        return self.outcome.startswith("Refused")
 
 
 def read_violations(text: str, dbu: float) -> list[Violation]:

@@ -7,26 +7,12 @@ with the largest gap takes its next step, then the flow is run.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
-Action = dict[str, Any]
+from .posteda_step import Action, Step
 
 METRICS = ("effective period", "power", "area")
 _NUMBER = r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
-
-
-@dataclass(frozen=True)
-class Step:
-    """An action and what the tools answered."""
-
-    action: Action
-    outcome: str
-
-    @property
-    def refused(self) -> bool:
-        """Whether it was refused."""
-        return self.outcome.startswith("Refused")
 
 
 class Tuner:
